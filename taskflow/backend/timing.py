@@ -14,12 +14,13 @@ import numpy as np
 from taskflow.backend.context import Array
 from taskflow.backend.streams import Call, NotCapturable, StreamBackend
 from taskflow.core.dtypes import is_floating, known_dtype
+from taskflow.core.numbers import MIB
 
 _MOST_CALLS = 200
 _SHORTEST_SECONDS = 1e-7
 _ROUNDS = 3
 _COLD_SECONDS = 0.008  # of calls with what evicts their arrays, some 30 us on an H200
-_BLOCK_BYTES = 1 << 20
+_BLOCK_BYTES = MIB
 
 
 class DeviceClock:

@@ -21,6 +21,7 @@ from threading import Thread
 from types import FrameType
 from typing import IO
 
+from taskflow.core.numbers import MIB
 from taskflow.core.system import (
     STEP_SIZE,
     count_cores,
@@ -32,7 +33,7 @@ from taskflow.core.system import (
 
 _ASK = signal.SIGINT, signal.SIGTERM, signal.SIGHUP
 SHARED_MEMORY = Path("/dev/shm")
-_SEGMENT_BYTES = 17 << 20  # what Open MPI shares of a rank, 16 MiB, and some more for others
+_SEGMENT_BYTES = 17 * MIB  # what Open MPI shares of a rank, 16 MiB, and some more for others
 _LOST, _LOST_STATUS = (
     b"lost communication with a remote daemon",
     1,

@@ -33,6 +33,7 @@ from taskflow.comm.judge import Cell, Stage
 from taskflow.comm.launch import rank_settings
 from taskflow.core.columns import Array
 from taskflow.core.errors import InternalError
+from taskflow.core.numbers import KIB
 from taskflow.core.system import host_name, world_size
 
 Call = Callable[[], object]
@@ -47,7 +48,7 @@ _LONGEST_NAP_SECONDS = 1e-4
 # Of messages between hosts. What is larger Open MPI announces, and sends when the receiver has answered; over TCP the
 # answer stands in line behind what the receiver sends itself. Two hosts that sent each other 2 MB over 1 Gb/s, again
 # and again, took 1.6 to 1.8 times as long as the link needs, in pieces 1.02 times. Open MPI's limit is 64 KiB in all.
-_PIECE_BYTES = 60 << 10
+_PIECE_BYTES = 60 * KIB
 
 
 class Message(NamedTuple):

@@ -18,9 +18,11 @@ from functools import cache
 from pathlib import Path
 from time import time
 
+from taskflow.core.numbers import GIB
+
 _log = logging.getLogger(__name__)
 
-LARGEST_BYTES = 1 << 30  # of a folder; one generation of all functions takes some 20 MB
+LARGEST_BYTES = GIB  # of a folder; one generation of all functions takes some 20 MB
 _DAY_SECONDS = 86400
 _DIGEST_BYTES = 32
 

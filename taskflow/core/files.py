@@ -30,9 +30,11 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from taskflow.core.numbers import MIB
+
 Value = TypeVar("Value")
 
-LARGEST_BYTES = 256 << 20
+LARGEST_BYTES = 256 * MIB
 DEEPEST = 32  # brackets within each other
 # In a line of TOML: tomllib takes a time that grows with the square of the parts of a key.
 _MOST_DOTS = 100

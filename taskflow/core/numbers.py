@@ -6,6 +6,10 @@ from math import inf, isfinite
 from numbers import Integral, Real
 from typing import TypeGuard
 
+KIB = 1 << 10
+MIB = KIB << 10
+GIB = MIB << 10
+
 
 def is_whole(value: object, least: int = 1) -> TypeGuard[int]:
     """Whether it is a whole number from `least`; a truth value is none."""

@@ -11,7 +11,7 @@ from math import inf
 from numbers import Integral, Real
 from operator import attrgetter
 
-from taskflow.core.numbers import flag
+from taskflow.core.numbers import GIB, flag
 
 KINDS = ("cpu", "cuda", "emulated")
 LINK_KINDS = ("nvlink", "pci", "network")
@@ -61,7 +61,7 @@ class Device:
 
     kind: str = "cpu"
     host: int = 0
-    memory_bytes: int = 8 << 30
+    memory_bytes: int = 8 * GIB
     flops_per_second: float = 5e10
     memory_bandwidth: float = 1e10
     overhead_seconds: float = 2e-6

@@ -53,12 +53,13 @@ from typing import Annotated, Any, NamedTuple, get_type_hints
 from msgspec import Meta, Struct, defstruct, structs
 
 from taskflow.core.files import check_version, fit, parse_toml
+from taskflow.core.numbers import MIB
 from taskflow.machine.device import SLOWED, Device, Link, slowed
 from taskflow.machine.library import LibraryTimes
 from taskflow.machine.protocol import OWN, UNDER, Protocol, read_protocols
 
 VERSION = 1
-LARGEST_BYTES = 16 << 20
+LARGEST_BYTES = 16 * MIB
 MOST_DEVICES = 1 << 12
 MOST_LINKS = 1 << 20  # the routes of 4,096 devices take half a GiB
 

@@ -339,8 +339,7 @@ def _groups(graph: Graph, known: Mapping[str, Family]) -> list[list[Axis]]:
         for term, region in zip(op.bound.terms, op.args, strict=True):
             for dim, names in enumerate(term.dims):
                 if names:
-                    axis = op.windows[names[0]].axis if names[0] in op.windows else names[0]
-                    parent[root((leader, axis))] = root((region.name, dim))
+                    parent[root((leader, op.axis_of(names[0])))] = root((region.name, dim))
     found: dict[object, list[Axis]] = {}
     for name, family in known.items():
         for axis in family.leader.extents:

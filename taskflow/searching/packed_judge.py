@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections import ChainMap
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -148,24 +148,22 @@ class PackedJudge:
 
         What is slower than `limit` is given up early: then the result is infinite.
         """
+        return self._try(lambda: self._judge(changes, limit), math.inf)
+
+    def is_slower(self, strategy: Strategy, limit: float) -> bool:
+        """Whether a strategy takes longer than the limit, if memory were none; what is illegal does not."""
+        return self._try(lambda: self._simulate(self._read(strategy.copy()), limit), 0.0) > limit
+
+    def _try(self, judge: Callable[[], float], illegal: float) -> float:
+        """Seconds of a proposal; those of one that is illegal are given."""
         self._forget()
         try:
-            return self._judge(changes, limit)
+            return judge()
         except CostError:
             raise
         except ValueError as error:
             self.refusal = str(error)
-            return math.inf
-
-    def is_slower(self, strategy: Strategy, limit: float) -> bool:
-        """Whether a strategy takes longer than the limit, if memory were none; what is illegal does not."""
-        self._forget()
-        try:
-            return self._simulate(self._read(strategy.copy()), limit) > limit
-        except CostError:
-            raise
-        except ValueError:
-            return False
+            return illegal
 
     def accept(self) -> None:
         """Make the strategy that was proposed last the current one."""

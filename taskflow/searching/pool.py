@@ -15,6 +15,7 @@ import numpy as np
 from taskflow.collective.price import Carried
 from taskflow.core.columns import Array, Column, doubled, table_bytes
 from taskflow.core.geometry import Rect
+from taskflow.core.numbers import GIB
 from taskflow.cost.model import AnalyticCosts, CostModel
 from taskflow.lowering import Lowering, moving
 from taskflow.searching import packing
@@ -24,7 +25,7 @@ from taskflow.tasks.exchange import Exchange
 from taskflow.tasks.streams import StreamSets, StreamTable
 from taskflow.tasks.task_graph import COLLECTIVES
 
-HELD_BYTES = 2 << 30  # all that is known is forgotten when it takes more
+HELD_BYTES = 2 * GIB  # all that is known is forgotten when it takes more
 OBJECT_BYTES = 400  # that something takes which is known by a key
 
 
@@ -67,29 +68,30 @@ class Pool:
         keys = [(kinds[op], number) for op, number in zip(ops, numbers, strict=True)]
         new = {key: op for key, op in zip(keys, ops, strict=True) if key not in self._ops}
         if new:
-            found = self._pack_points(list(new.values()), [number for _, number in new])
+            rows = self._pack_points([(op, number) for (_, number), op in new.items()])
             self._ops.update(
-                zip(new, range(self.op_rows.add(found), self.op_rows.length), strict=True)
+                zip(new, range(self.op_rows.add(rows), self.op_rows.length), strict=True)
             )
             self._settled = self.packed.filled.copy()
         return [self._ops[key] for key in keys]
 
-    def _pack_points(self, ops: Sequence[int], numbers: Sequence[int]) -> Array:
-        """Append the rows of operators with points of these numbers; ROWS of each."""
-        dtypes = (self.lowering.compute_dtype[op] for op in ops)
-        points = np.array(list(zip(numbers, dtypes, strict=True)), np.int64)
+    def _pack_points(self, configured: list[tuple[int, int]]) -> Array:
+        """Append the rows of operators with points of some number; ROWS of each."""
+        dtypes = self.lowering.compute_dtype
+        points = np.array([(number, dtypes[op]) for op, number in configured], np.int64)
         known = tuple(self.lowering.store.table), self._rates, self.sets.first_compute
-        found = np.zeros(len(points), ROWS)
+        rows = np.zeros(len(points), ROWS)
+        begin = int(self.packed.filled["rows"][0])
         done = 0
         while done < len(points):
-            done += packing.pack_points(points[done:], *known, tuple(self.packed), found[done:])
+            done += packing.pack_points(points[done:], *known, tuple(self.packed), rows[done:])
             if done < len(points):
                 self._grow(ROW)
         if not self._is_rated:
-            rows = slice(found["first"][0], found["first"][-1] + found["count"][-1])
-            sample = self.lowering.sample(list(zip(ops, numbers, strict=True)), [])
-            self.packed.seconds[rows] = self.costs.seconds(sample)
-        return found
+            end = int(self.packed.filled["rows"][0])
+            seconds = self.costs.seconds(self.lowering.sample(configured, []))
+            self.packed.seconds[begin:end] = seconds
+        return rows
 
     def add_fragments(self, regions: Array, numbers: Array, used: Array) -> None:
         """Append the fragments of some regions, given the points of all operators and the devices in use.

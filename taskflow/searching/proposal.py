@@ -7,7 +7,7 @@ proposes to the next one a split by its input `i`, on the same devices.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -40,7 +40,13 @@ class Proposals:
         self._operators = {op.name: op for op in space.operators}
         self.routes = _routes(space.operators)
         self.kin = space.kin()
-        self.before = _routes_from_before(space.names, self.routes)
+        number = {name: k for k, name in enumerate(space.names)}
+        self.before = {  # of several the first, which comes last
+            name: route
+            for name in space.names
+            for route in reversed(self.routes[name])
+            if number[route.source] < number[name]
+        }
         self._brought: dict[object, tuple[ParallelConfig, ParallelConfig | None]] = {}
         self.choosing = [name for name in space.names if space.size(name) > 1]
 
@@ -87,15 +93,6 @@ def _routes(operators: list[Operator]) -> dict[str, list[Route]]:
     return {name: list(found) for name, found in routes.items()}
 
 
-def _routes_from_before(
-    names: Sequence[str], routes: Mapping[str, Sequence[Route]]
-) -> dict[str, Route]:
-    """Operator -> the first route from one that comes before it, where there is one."""
-    number = {name: k for k, name in enumerate(names)}
-    first = {n: next((r for r in routes[n] if number[r.source] < number[n]), None) for n in names}
-    return {name: route for name, route in first.items() if route is not None}
-
-
 def _adjacent(operators: list[Operator]) -> Iterator[tuple[Operator, int, Operator, int]]:
     """(operator, argument, other operator, argument) of one region: maker and reader, readers of one parameter."""
     touching: dict[str, list[tuple[Operator, int]]] = {}
@@ -116,13 +113,9 @@ def _axis_maps(
     """How axes of `source` are called in `target`: by the dimensions of the region they share, and by name."""
     from_dims, to_dims = (op.bound.terms[k].dims for op, k in ((source, a), (target, b)))
     yield tuple(
-        (_axis(source, x[0]), _axis(target, y[0]))
+        (source.axis_of(x[0]), target.axis_of(y[0]))
         for x, y in zip(from_dims, to_dims, strict=True)
         if x and y
     )
     if source.pattern == target.pattern:
         yield tuple((axis, axis) for axis in target.extents)
-
-
-def _axis(op: Operator, name: str) -> str:
-    return op.windows[name].axis if name in op.windows else name

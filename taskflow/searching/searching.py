@@ -241,11 +241,9 @@ class _Search:
                 self._settle()
 
     def _is_over(self) -> bool:
-        if self._idle > PATIENCE or self.budget.is_interrupted:
-            return True
-        if self.population.best is None:
-            return self.budget.used >= 1 and len(self.population.outcomes) > 2 * WHOLE
-        return self.budget.used >= 1
+        is_stuck = self._idle > PATIENCE or self.budget.is_interrupted
+        has_tried = self.population.best or len(self.population.outcomes) > 2 * WHOLE
+        return is_stuck or bool(has_tried and self.budget.used >= 1)
 
     def _turn(self, arm: int) -> None:
         """One plan judged, or the note that a move has none."""

@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from taskflow.backend.context import Array, pointer
+from taskflow.core.numbers import MIB
 
 _NONE = 0
 _TRANSPOSED = 1
@@ -35,7 +36,7 @@ COMPUTE_TYPES = {
 }  # cublasComputeType
 _DEFAULT_ALGORITHM = -1
 WORKSPACE = "the workspace of cuBLAS"
-WORKSPACE_BYTES = 32 << 20  # NVIDIA's advice for Hopper
+WORKSPACE_BYTES = 32 * MIB  # NVIDIA's advice for Hopper
 
 
 @dataclass(frozen=True)

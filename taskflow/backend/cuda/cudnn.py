@@ -22,9 +22,10 @@ from types import ModuleType
 from typing import Any
 
 from taskflow.backend.context import Array
+from taskflow.core.numbers import MIB
 
 _ALIGNMENT = 16  # bytes, of every pointer: the frontend tells cuDNN so
-_MOST_WORKSPACE = 512 << 20
+_MOST_WORKSPACE = 512 * MIB
 _TYPES = {"float16": "HALF", "bfloat16": "BFLOAT16", "float32": "FLOAT"}
 
 _log = logging.getLogger(__name__)

@@ -27,8 +27,9 @@ from cupy.cuda import runtime
 from taskflow.backend.context import Array
 from taskflow.backend.cuda.queues import malloc
 from taskflow.comm.transport import Transport
+from taskflow.core.numbers import MIB
 
-_GRAIN_BYTES = 2 << 20
+_GRAIN_BYTES = 2 * MIB
 
 
 class _Lent:

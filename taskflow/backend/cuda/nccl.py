@@ -13,8 +13,9 @@ from typing import Any
 
 from taskflow.backend.context import pointer
 from taskflow.backend.ranks import SUMS, Communicator, GroupCall
+from taskflow.core.numbers import MIB
 
-_GRAIN_BYTES = 2 << 20  # of what cuMemCreate gives
+_GRAIN_BYTES = 2 * MIB  # of what cuMemCreate gives
 _LL_BYTES, _LL128_BYTES = (
     8 * 512 * 8 * 16,
     120 * 640 * 8 * 8,
@@ -36,7 +37,7 @@ class NcclBuffers:
         channels: at most.
     """
 
-    buffer_bytes: int = 4 << 20
+    buffer_bytes: int = 4 * MIB
     channels: int = 32
 
     @staticmethod

@@ -11,10 +11,11 @@ from pathlib import Path
 
 from taskflow.cli.doctor.facts import Facts
 from taskflow.cli.packages import explain_foreign_ops
+from taskflow.core.numbers import MIB
 from taskflow.core.text import describe_memory
 from taskflow.core.version import DISTRIBUTION
 
-RANK_BYTES = 17 << 20  # of shared memory, that Open MPI takes for a rank
+RANK_BYTES = 17 * MIB  # of shared memory, that Open MPI takes for a rank
 BUSY = 1.5  # processes that want to run for each core, above which measured times are off
 
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from enum import IntEnum
 
 from taskflow.backend import StreamBackend, Workspace
+from taskflow.core.numbers import KIB, MIB
 from taskflow.execute.gpu.device_check import DeviceChecks
 from taskflow.execute.gpu.ledger import PACKING, Ledger
 from taskflow.execute.gpu.replay import HOST, Item
@@ -34,7 +35,7 @@ class StreamKind(IntEnum):
 # Bytes that are copied, on the device and to the host, within some 10 us. Less is no branch of its own: a graph that is
 # one chain is launched in constant time, of one with branches the host's time grows with its nodes (NVIDIA, "Constant
 # Time Launch for Straight-Line CUDA Graphs", 2024; GPT-2's, with branches, took an H200's host 607 us).
-_BRANCH_BYTES = {StreamKind.HOST_COPIES: 16 << 20, StreamKind.OUTPUTS: 512 << 10}
+_BRANCH_BYTES = {StreamKind.HOST_COPIES: 16 * MIB, StreamKind.OUTPUTS: 512 * KIB}
 
 
 class ItemOrder:

@@ -6,10 +6,11 @@ from dataclasses import replace
 
 import numpy as np
 
+from taskflow.core.numbers import MIB
 from taskflow.schedule.plan import Plan
 from taskflow.searching.problem import SearchProblem
 
-BUCKET_BYTES = 25 << 20  # of DDP, by default
+BUCKET_BYTES = 25 * MIB  # of DDP, by default
 
 
 def change_buckets(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 
 import numpy as np
@@ -34,24 +33,9 @@ def _neighbours(variant: Variant) -> Iterator[tuple[str, ParallelConfig]]:
     """Operators take turns, each in an order that has no pattern, so what is stopped early has treated all alike."""
     space = variant.space
     while True:
-        sizes = {name: space.size(name) for name in space.names}
-        steps = {name: _coprime(size) for name, size in sizes.items()}
-        for k in range(max(sizes.values())):
-            for name, size in sizes.items():
+        sizes = [space.size(name) for name in space.names]
+        orders = {size: np.random.default_rng(size).permutation(size).tolist() for size in sizes}
+        for k in range(max(sizes)):
+            for name, size in zip(space.names, sizes, strict=True):
                 if k < size:
-                    yield name, space.config(name, k * steps[name] % size)
-
-
-def _coprime(size: int) -> int:
-    """A step that visits all numbers below `size`, in no regular order: near their golden section.
-
-    Its ratio is that of Fibonacci numbers, each of which is the sum of the two before.
-    """
-    before = 1
-    number = 1
-    while number < size:
-        before, number = number, before + number
-    step = max(round(size * number / (before + 2 * number)), 1)
-    while math.gcd(step, size) > 1:
-        step += 1
-    return step
+                    yield name, space.config(name, orders[size][k])
