@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from taskflow.graph.quantize import fake_quantize, quantize
     from taskflow.graph.rebuild import replace_regions
     from taskflow.graph.recompute import recompute
+    from taskflow.graph.ring import ring
     from taskflow.graph.update import launch_beside, update
     from taskflow.graph.window import Image, Window
     from taskflow.lowering import lower
@@ -169,6 +170,7 @@ __all__ = [
     "random_strategy",
     "rates",
     "recompute",
+    "ring",
     "reorder",
     "replace_regions",
     "scale_machine",

@@ -19,6 +19,7 @@ from ops.attention.linear_attention import (
     score_options,
     write_gradients,
 )
+from ops.attention.ring import forward_rounds, gradient_rounds
 from ops.building import distinct, launch_all, launch_first, term, terms
 from ops.cuda import attention as gpu_attention
 from taskflow import Array, Context, Kernel, LogicalRegion, Operator
@@ -97,7 +98,7 @@ def _backward(
 # Arrays are (batch, points, heads, features), statistics (batch, heads, queries).
 
 
-@partial(Kernel, float32_outputs=(1,), cuda=gpu_attention.forward, work="attention")
+@partial(Kernel, float32_outputs=(1,), cuda=gpu_attention.forward, work="attention", ring=forward_rounds)
 def forward(
     ctx: Context,
     q: Array,
@@ -121,7 +122,9 @@ def forward(
         ctx.xp.add(most[..., 0], total[..., 0], out=statistics[:, :, rows])
 
 
-@partial(Kernel, cuda=gpu_attention.gradients, work="attention gradients")
+@partial(
+    Kernel, cuda=gpu_attention.gradients, work="attention gradients", ring=gradient_rounds
+)
 def gradients(ctx: Context, *arrays: Array, **options: Any) -> None:
     """Of the softmax: its sums of exponentials are in the statistics, and each slope is less the sum of gy y."""
     gy, y, statistics, q, k, v, *made = arrays

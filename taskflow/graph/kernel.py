@@ -22,6 +22,7 @@ Call = Callable[[], object]
 Points = Sequence[Sequence[Array]]
 Join = Callable[[Any, int, Any, bool], "Kernel | None"]  # of two operators
 Absorb = Callable[[Any, Any], "Kernel | None"]  # likewise
+Ring = Callable[[Any, int], "Sequence[Any] | None"]  # of an operator
 
 
 @dataclass(frozen=True)
@@ -102,6 +103,8 @@ class Kernel:
         apart: what a user asks for so that micro-batches need not wait for each other here, `{parts}` in the place of
             their number: `ops.batch_norm(..., parts={parts})`; for messages.
         claims: the items that its points share while they run, by `ctx.claim`; on CPUs.
+        ring: what `taskflow.ring` asks for the outputs of operators, several in turn, that do the work of one with this
+            kernel in rounds: `ring(op, count)` launches them on the inputs of `op`. None: it cannot be cut so.
 
     Raises:
         TypeError: a field is of another type, or `function` is a partial Kernel: `bind` gives one its options.
@@ -130,6 +133,7 @@ class Kernel:
     work: str = ""
     apart: str = ""
     claims: Items | None = None
+    ring: Ring | None = None
     takes_half_on_cuda: InitVar[bool] = False  # deprecated
 
     def __post_init__(self, takes_half_on_cuda: bool) -> None:
