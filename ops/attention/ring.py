@@ -114,6 +114,7 @@ class _Chain:
         inputs: Sequence[LogicalRegion],
         last: Sequence[str],
         beside: Sequence[tuple[str, str]] = (),
+        passes: Sequence[int] = (),
     ) -> tuple[LogicalRegion, ...]:
         """Append one. `last`: dtypes of the results, of the last one; `beside`: terms and dtypes of what else it makes.
 
@@ -136,6 +137,8 @@ class _Chain:
             flops={dim: flops},
             dtype=[*(last or [self.dtype] * len(made)), *(dtype for _, dtype in beside)] or None,
         )
+        operators = inputs[0].graph.operators
+        operators[-1] = replace(operators[-1], passes=tuple(passes))
         if made:
             self.made = regions[: len(made)]
         return regions[len(made) :]
@@ -148,10 +151,13 @@ def forward_rounds(op: Operator, count: int) -> tuple[LogicalRegion, ...] | None
     dtypes = [r.dtype for r in op.outputs]
     chain = _Chain(cut, "qkv", ("y", "row"), dtypes[1])
     kernel = _of(op.kernel, _forward)
-    for table in cut.tables:
-        last = dtypes if table is cut.tables[-1] else ()
+    for number, table in enumerate(cut.tables, 1):
+        last = dtypes if number == len(cut.tables) else ()
+        passes = (1, 2) if number % cut.own == 0 and not last else ()
         flops = 2 * cut.flops * cut.share(table)
-        chain.launch(f"{op.name}.round", kernel, table, flops, op.inputs, last)
+        chain.launch(
+            f"{op.name}.round", kernel, table, flops, op.inputs, last, passes=passes
+        )
     return chain.made
 
 
@@ -164,17 +170,32 @@ def gradient_rounds(op: Operator, count: int) -> tuple[LogicalRegion, ...] | Non
     queries = _Chain(cut, ("y", "y", "row", "q", "k", "v"), ("q",), dtype)
     keys = _Chain(cut, ("k", "v"), ("gk", "gv"), dtype)
     kernel = _of(op.kernel, _gradients)
-    order = [*cut.tables[cut.own :], *reversed(cut.tables[: cut.own])]
-    for table in order:
-        is_last = table is order[-1]
+    inputs = [*op.inputs[:4], *_hold(op, cut)]
+    first, *others = cut.tables
+    tables = [first, *others[cut.own - 1 :], *others[: cut.own - 1]]
+    for number, table in enumerate(tables, cut.own - 1):
+        is_last = table is tables[-1]
+        passes = (4, 5) if (number + 1) % cut.own == 0 and not is_last else ()
         flops = 5 * cut.flops * cut.share(table) / cut.sizes[1]
         last = [gq] if is_last else ()
         beside = [("gk", gk), ("gv", gv)]
-        parts = queries.launch(f"{op.name}.round", kernel, table, flops, op.inputs, last, beside)
+        parts = queries.launch(
+            f"{op.name}.round", kernel, table, flops, inputs, last, beside, passes
+        )
         readers = [table.index(k) if k in table else NONE for k in range(len(table))]
         last = [gk, gv] if is_last else ()
         keys.launch(f"{op.name}.sum", _sum, tuple(readers), cut.flops / cut.sizes[1], parts, last)
     return *queries.made, *keys.made
+
+
+def _hold(op: Operator, cut: _Cut) -> tuple[LogicalRegion, ...]:
+    """Keys and values anew: what others brought is dropped after the forward pass, and brought again."""
+    _, inside, key, _ = cut.names
+    terms = f"{cut.terms['gk']}, {cut.terms['gv']}"
+    sizes = {key: cut.sizes[1]}
+    return launch_all(
+        f"{op.name}.keys", f"{terms} -> {terms}", op.inputs[4:], kernel=_keep, sizes=sizes, dtype=[r.dtype for r in op.inputs[4:]]
+    )
 
 
 # -- kernels -----------------------------------------------------------------------------------------------------------
@@ -294,6 +315,12 @@ def _sum(ctx: Context, *arrays: Array, blocks: Table, sizes: tuple[int, int], is
                 ctx.xp.copyto(made[:, rows], part[:, read])
             else:
                 ctx.xp.add(total[:, rows], part[:, read], out=made[:, rows])
+
+
+@partial(Kernel, takes_mixed=True)
+def _keep(ctx: Context, k: Array, v: Array, kept_k: Array, kept_v: Array) -> None:
+    ctx.xp.copyto(kept_k, k)
+    ctx.xp.copyto(kept_v, v)
 
 
 @partial(Kernel, takes_mixed=True)

@@ -135,6 +135,8 @@ class Operator:
         beside: the region that it is elementwise with, where what does so may be split on its own (see `completed`).
         work: dimension with an image -> flops of a point of it and of every axis but the one that it follows.
         gathers: so often what it makes is brought to those who read it, once for each micro-batch (see `homes`).
+        passes: positions of the inputs that it passes on: who reads one later gets it then, from those who read it last
+            or from those who hold it anyway (see `ring`).
     """
 
     name: str
@@ -155,6 +157,7 @@ class Operator:
     beside: str | None = None
     work: tuple[tuple[str, float], ...] = ()
     gathers: int = 1
+    passes: tuple[int, ...] = ()
 
     @property
     def total_flops(self) -> float:

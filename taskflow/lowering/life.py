@@ -31,6 +31,7 @@ class Role(IntEnum):
     WRITES = 2
     ADDS = 3  # to what is there; where several points do, they make parts
     SUMS = 4  # writes, and its kernel can add: the parts of a device share one instance
+    PASSES = 5  # reads; a version begins that is what it read, brought to later readers when they come
 
 
 EVENT = record("issuer", "argument", "role", "version", "made")
@@ -157,6 +158,7 @@ def _touches(operators: Sequence[Operator], regions: Sequence[LogicalRegion]) ->
     made = np.where(arg < inputs[op], -1, arg - inputs[op])
     for k, operator in zip(first.tolist(), operators, strict=True):
         role[[k + at for at in operator.writes]] = Role.UPDATES
+        role[[k + at for at in operator.passes]] = Role.PASSES
         role[[k + at for at in operator.adds]] = Role.ADDS
         made[[k + at for at in operator.adds]] = [
             operator.bound.made.index(at) for at in operator.adds
@@ -192,7 +194,9 @@ def _versions(touch: Array, event_ptr: Array) -> tuple[Array, Array, Array]:
 
 # -- with points, compiled by numba ------------------------------------------------------------------------------------
 
-READS, UPDATES, ADDS, SUMS = np.array([Role.READS, Role.UPDATES, Role.ADDS, Role.SUMS])
+READS, UPDATES, ADDS, SUMS, PASSES = np.array(
+    [Role.READS, Role.UPDATES, Role.ADDS, Role.SUMS, Role.PASSES]
+)
 
 
 class RegionLife(NamedTuple):

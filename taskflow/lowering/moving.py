@@ -10,7 +10,7 @@ from taskflow.core.compiling import inner, leaf, tiered
 from taskflow.lowering.boxes import intersect, is_empty, overlaps, same
 from taskflow.lowering.combine import combine
 from taskflow.lowering.gathers import gather_together
-from taskflow.lowering.life import ADDS, READS, UPDATES, Lives, RegionLife, load
+from taskflow.lowering.life import ADDS, PASSES, READS, UPDATES, Lives, RegionLife, load
 from taskflow.lowering.line import Line, end_near, first_near, line_of
 from taskflow.lowering.moves import (
     add_arg,
@@ -211,6 +211,8 @@ def play(s: State, life: RegionLife, points: Points, fetch: Any, ordinal: Any) -
     turn = turns_of(life, points, ordinal)
     homes = gather_needs(s, life, points, fetch, turn)
     make_instances(s, life, points, np.arange(0 if len(turn) else s.needs))
+    origin = 0
+    held = 0
     for version in range(len(life.producer)):
         s.version = version
         s.issuer = life.ops + version
@@ -219,17 +221,22 @@ def play(s: State, life: RegionLife, points: Points, fetch: Any, ordinal: Any) -
         first_edge = s.edges
         for k in range(s.instances):
             s.instance[k].first_held = -1
-        if not s.is_full:
+        is_passed = is_passed_on(life, version)
+        if not s.is_full and is_passed:
+            pass_on(s, held)
+        elif not s.is_full:
             begin_version(s, life, points, homes)
+            origin = version
+            held = s.held_boxes
         if not s.is_full and len(turn):
             take_turns(s, life, points, turn, ordinal)
         elif not s.is_full:
-            deliver(s, life.whole)
+            deliver(s, life.whole, is_passed)
         version_row[version + 1] = s.rows
         if s.is_full:
             break
-        if len(ordinal) and life.producer[version] >= 0:
-            number_moves(s, life, first_edge, ordinal)
+        if len(ordinal) and life.producer[origin] >= 0:
+            number_moves(s, life, first_edge, ordinal, origin, version_row)
         elif len(ordinal):
             number_feeds(s, life, points, ordinal)
         if len(turn):  # all have read it
@@ -265,7 +272,7 @@ def take_turns(s: State, life: RegionLife, points: Points, turn: Any, ordinal: A
         make_instances(s, life, points, needs_of(s, k))
         if s.is_full:
             return
-        deliver(s, life.whole)
+        deliver(s, life.whole, False)
         for e in range(len(life.event)):
             if e != life.producer[0]:
                 consume(s, life, e, points, turn, k)
@@ -291,6 +298,25 @@ def begin_version(s: State, life: RegionLife, points: Points, homes: Any) -> Non
             hold(s, device, find_instance(s, device, s.need_box[k]), s.need_box[k])
     else:
         feed(s)
+
+
+@leaf
+def is_passed_on(life: RegionLife, version: int) -> bool:
+    """Whether a version is that before it, brought to other readers."""
+    e = life.producer[version]
+    return bool(e >= 0 and life.event[e].role == PASSES)
+
+
+@inner
+def pass_on(s: State, held: int) -> None:
+    """The version is valid where the first one was made, the first boxes that were held, and where the last was read."""
+    for k in range(held):
+        hold(s, s.held[k].device, s.held[k].instance, s.held_box[k])
+    for need in needs_of(s, s.version - 1):
+        device = s.need[need].device
+        instance = find_instance(s, device, s.need_box[need])
+        if s.instance[instance].first_held < 0:
+            hold(s, device, instance, s.need_box[need])
 
 
 @leaf
@@ -371,10 +397,11 @@ def homes_and_fetches(x: Played) -> Any:
 
 
 @inner
-def deliver(s: State, whole: Any) -> None:
-    """Copy into every needed box what is not valid there."""
+def deliver(s: State, whole: Any, is_passed: bool) -> None:
+    """Copy into every needed box what is not valid there; what is passed on without waiting for all others."""
     sources = np.arange(s.held_boxes)
-    gather_together(s, line_of(sources, s.held_box, s.width))
+    if not is_passed:
+        gather_together(s, line_of(sources, s.held_box, s.width))
     s.copies = 0
     needs = lacking_by_device(s)
     if len(needs):
@@ -384,7 +411,8 @@ def deliver(s: State, whole: Any) -> None:
         spare = np.empty(len(s.held), np.int64)
         for need in needs:
             serve(s, need, pieces, line, near, spare)
-    exchange_together(s, whole)
+    if not is_passed:
+        exchange_together(s, whole)
     copy_in_rounds(s)
 
 

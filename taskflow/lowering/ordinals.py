@@ -34,9 +34,14 @@ def ordinals_of(device: Any, ptr: Any, devices: int) -> Any:
 
 
 @leaf
-def number_moves(s: State, life: RegionLife, first_edge: int, ordinal: Any) -> None:
-    """The ordinals of the rows that move a version which an event makes; `first_edge`: of their dependences."""
-    event = life.producer[s.version]
+def number_moves(
+    s: State, life: RegionLife, first_edge: int, ordinal: Any, origin: int, version_row: Any
+) -> None:
+    """The ordinals of the rows that move a version which an event makes; `first_edge`: of their dependences.
+
+    `origin`: the version that is passed on, or the version itself; `version_row`: the first row of every one so far.
+    """
+    event = life.producer[origin]
     maker = life.event[event].issuer
     begin = life.event_ptr[event]
     for e in range(first_edge, s.edges):
@@ -45,8 +50,9 @@ def number_moves(s: State, life: RegionLife, first_edge: int, ordinal: Any) -> N
             row = s.row[s.first + edge.index]
             if edge.awaited_issuer == maker:
                 row.ordinal = max(row.ordinal, ordinal[begin + edge.awaited_index])
-            elif edge.awaited_issuer == s.issuer:
-                row.ordinal = max(row.ordinal, s.row[s.first + edge.awaited_index].ordinal)
+            elif life.ops + origin <= edge.awaited_issuer <= s.issuer:
+                first = version_row[edge.awaited_issuer - life.ops]
+                row.ordinal = max(row.ordinal, s.row[first + edge.awaited_index].ordinal)
 
 
 @inner
