@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from taskflow.core.compiling import inner, leaf, tiered
-from taskflow.lowering.boxes import intersect, is_empty, overlaps, same
+from taskflow.lowering.boxes import covers, intersect, is_empty, overlaps, same
 from taskflow.lowering.combine import combine
 from taskflow.lowering.gathers import gather_together
 from taskflow.lowering.life import ADDS, PASSES, READS, UPDATES, Lives, RegionLife, load
@@ -212,7 +212,8 @@ def play(s: State, life: RegionLife, points: Points, fetch: Any, ordinal: Any) -
     homes = gather_needs(s, life, points, fetch, turn)
     make_instances(s, life, points, np.arange(0 if len(turn) else s.needs))
     origin = 0
-    held = 0
+    held = s.held[:0].copy()
+    held_box = s.held_box[:0].copy()
     for version in range(len(life.producer)):
         s.version = version
         s.issuer = life.ops + version
@@ -223,11 +224,13 @@ def play(s: State, life: RegionLife, points: Points, fetch: Any, ordinal: Any) -
             s.instance[k].first_held = -1
         is_passed = is_passed_on(life, version)
         if not s.is_full and is_passed:
-            pass_on(s, held)
+            pass_on(s, held, held_box)
         elif not s.is_full:
             begin_version(s, life, points, homes)
             origin = version
-            held = s.held_boxes
+            if is_passed_on(life, version + 1):
+                held = s.held[: s.held_boxes].copy()
+                held_box = s.held_box[: s.held_boxes].copy()
         if not s.is_full and len(turn):
             take_turns(s, life, points, turn, ordinal)
         elif not s.is_full:
@@ -303,20 +306,29 @@ def begin_version(s: State, life: RegionLife, points: Points, homes: Any) -> Non
 @leaf
 def is_passed_on(life: RegionLife, version: int) -> bool:
     """Whether a version is that before it, brought to other readers."""
-    e = life.producer[version]
+    e = life.producer[version] if version < len(life.producer) else -1
     return bool(e >= 0 and life.event[e].role == PASSES)
 
 
 @inner
-def pass_on(s: State, held: int) -> None:
-    """The version is valid where the first one was made, the first boxes that were held, and where the last was read."""
-    for k in range(held):
-        hold(s, s.held[k].device, s.held[k].instance, s.held_box[k])
-    for need in needs_of(s, s.version - 1):
+def pass_on(s: State, held: Any, held_box: Any) -> None:
+    """The version is valid where the last one was read. Where the first was made, as `held` says, it is still: what
+    nobody read last comes from there, or what is needed there.
+    """
+    last = needs_of(s, s.version - 1)
+    now = needs_of(s, s.version)
+    for k in range(len(held)):
+        is_first = True
+        for need in last:
+            is_first = is_first and not covers(s.need_box[need], held_box[k])
+        for need in now:
+            is_here = s.need[need].device == held[k].device
+            is_first = is_first or (is_here and overlaps(s.need_box[need], held_box[k]))
+        if is_first:
+            hold(s, held[k].device, held[k].instance, held_box[k])
+    for need in last:
         device = s.need[need].device
-        instance = find_instance(s, device, s.need_box[need])
-        if s.instance[instance].first_held < 0:
-            hold(s, device, instance, s.need_box[need])
+        hold(s, device, find_instance(s, device, s.need_box[need]), s.need_box[need])
 
 
 @leaf
