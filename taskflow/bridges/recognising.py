@@ -28,7 +28,7 @@ from taskflow.searching.space import without_ones
 from taskflow.strategy.micro_batches import micro_batches
 from taskflow.strategy.strategy import ParallelConfig, Strategy, parts
 
-FIELDS = ("parts", "schedule", "recomputed", "homes", "gathers_again", "collectives")
+FIELDS = ("parts", "schedule", "recomputed", "homes", "gathers_again", "collectives", "ring")
 SHOWN = 3  # operators of a difference
 
 

@@ -70,6 +70,7 @@ def describe_plan(plan: Plan) -> str:
     names = plan.recomputed if len(plan.recomputed) <= 6 else [f"{len(plan.recomputed)} operators"]
     parts += [f"computed again: {', '.join(names)}"] if names else []
     parts += [f"homes of {len(plan.homes)} parameters"] if plan.homes else []
+    parts += [f"attention in {plan.ring} parts around a ring"] if plan.ring > 1 else []
     size = plan.bucket_bytes
     parts += [f"collectives in buckets of {describe_memory(size)}"] if size else []
     return "; ".join(

@@ -20,10 +20,12 @@ from taskflow.core.files import (
     replace_file,
     without_head,
 )
+from taskflow.core.numbers import whole
 from taskflow.cost.model import CostModel
 from taskflow.graph.graph import Graph
 from taskflow.graph.homes import homes
 from taskflow.graph.recompute import recompute
+from taskflow.graph.ring import ring
 from taskflow.lowering import Lowering, lower, lower_to_simulate
 from taskflow.lowering.like import RowOrder
 from taskflow.lowering.lowering import Devices
@@ -62,6 +64,7 @@ class PlanTable(StrategyTable, forbid_unknown_fields=True):
     gathers_again: bool = True
     collectives: dict[str, Any] = msgspec.field(default_factory=dict)
     bucket_bytes: Annotated[int, Meta(ge=1, lt=1 << 62)] | None = None
+    ring: Annotated[int, Meta(ge=1, lt=1 << 31)] = 1
 
 
 def _decide_alone(act: Callable[[], RowOrder]) -> RowOrder:
@@ -84,9 +87,10 @@ class Plan:
             schedule has these one after the other.
         collectives: kind of collective -> algorithm, see `MachineModel.with_collectives`.
         bucket_bytes: see `lower`.
+        ring: in so many parts attention goes around a ring, see `taskflow.ring`.
 
     Raises:
-        ValueError: `parts` is not positive, or no schedule has that name.
+        ValueError: `parts` or `ring` is not positive, or no schedule has that name.
         TypeError: the strategy is none, or names are one text.
     """
 
@@ -98,12 +102,14 @@ class Plan:
     gathers_again: bool = True
     collectives: Mapping[str, str] = field(default_factory=dict)
     bucket_bytes: int | None = None
+    ring: int = 1
 
     def __post_init__(self) -> None:
         if not isinstance(self.strategy, Strategy):
             raise TypeError(f"plan: strategy is a Strategy, not a {type(self.strategy).__name__}")
         check_parts(self.parts)
         object.__setattr__(self, "parts", int(self.parts))
+        object.__setattr__(self, "ring", whole("plan", "ring", self.ring, 1))
         for name in ("recomputed", "homes"):
             if isinstance(names := getattr(self, name), str):
                 raise TypeError(f"plan: {name} are names, not one text '{names}'")
@@ -119,9 +125,10 @@ class Plan:
         return program if self.bucket_bytes and self.schedule is None else self.schedule
 
     def transform(self, graph: Graph) -> Graph:
-        """The graph whose rows run: with homes and with what is computed again."""
+        """The graph whose rows run: with what is computed again, with attention in rounds, and with homes."""
         if self.recomputed:
             graph = recompute(graph, self.recomputed)
+        graph = ring(graph, self.ring)
         if not self.homes:
             return graph
         return homes(graph, self.homes, again=self.gathers_again, parts=self.gathers)
@@ -256,6 +263,8 @@ class Plan:
         rest["collectives"] = dict(self.collectives)
         if self.bucket_bytes:
             rest["bucket_bytes"] = self.bucket_bytes
+        if self.ring > 1:
+            rest["ring"] = self.ring
         return {
             **self.strategy.to_table(),
             "parts": self.parts,
