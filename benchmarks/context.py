@@ -103,7 +103,9 @@ def draw(seed: int) -> tuple[str, float]:
 def law(draws: int) -> bool:
     """Whether all draws agree."""
     worst = max((draw(seed) for seed in range(draws)), key=lambda pair: pair[1])
-    print(f"{draws} random rings against one device: largest difference {worst[1]:.1e} ({worst[0]})")
+    print(
+        f"{draws} random rings against one device: largest difference {worst[1]:.1e} ({worst[0]})"
+    )
     return worst[1] <= TOLERANCE
 
 

@@ -17,7 +17,7 @@ mean work.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -53,7 +53,9 @@ class _Cut(NamedTuple):
     tables: list[Table]
     own: int  # rounds with own keys
     terms: dict[str, str]
-    names: tuple[str, str, str, str]  # axes: blocks, positions in one of queries, in one of keys, keys that are read
+    names: tuple[
+        str, str, str, str
+    ]  # axes: blocks, positions in one of queries, in one of keys, keys that are read
     sizes: tuple[int, int]  # positions of a block of queries, and of one of keys
     flops: float
 
@@ -155,46 +157,53 @@ def forward_rounds(op: Operator, count: int) -> tuple[LogicalRegion, ...] | None
         last = dtypes if number == len(cut.tables) else ()
         passes = (1, 2) if number % cut.own == 0 and not last else ()
         flops = 2 * cut.flops * cut.share(table)
-        chain.launch(
-            f"{op.name}.round", kernel, table, flops, op.inputs, last, passes=passes
-        )
+        chain.launch(f"{op.name}.round", kernel, table, flops, op.inputs, last, passes=passes)
     return chain.made
 
 
 def gradient_rounds(op: Operator, count: int) -> tuple[LogicalRegion, ...] | None:
-    """The gradients of queries, keys and values in rounds; see `Kernel.ring`."""
+    """The gradients of queries, keys and values in rounds; see `Kernel.ring`.
+
+    What a round made of keys is added up behind the next one, in which it is on its way.
+    """
     if (cut := _Cut.of(op, count, 3)) is None:
         return None
-    gq, gk, gv = (r.dtype for r in op.outputs)
+    gq, *beside = zip(("q", "gk", "gv"), (r.dtype for r in op.outputs), strict=True)
     dtype = op.inputs[2].dtype
     queries = _Chain(cut, ("y", "y", "row", "q", "k", "v"), ("q",), dtype)
     keys = _Chain(cut, ("k", "v"), ("gk", "gv"), dtype)
     kernel = _of(op.kernel, _gradients)
-    inputs = [*op.inputs[:4], *_hold(op, cut)]
+    inputs = [*op.inputs[:4], *_again(op, cut)]
     first, *others = cut.tables
     tables = [first, *others[cut.own - 1 :], *others[: cut.own - 1]]
-    for number, table in enumerate(tables, cut.own - 1):
+    parts: tuple[LogicalRegion, ...] = ()
+    add: Callable[..., object] = partial(keys.launch, f"{op.name}.sum", _sum)
+    flops = cut.flops / cut.sizes[1]
+    for number, table in enumerate(tables, cut.own):
         is_last = table is tables[-1]
-        passes = (4, 5) if (number + 1) % cut.own == 0 and not is_last else ()
-        flops = 5 * cut.flops * cut.share(table) / cut.sizes[1]
-        last = [gq] if is_last else ()
-        beside = [("gk", gk), ("gv", gv)]
-        parts = queries.launch(
-            f"{op.name}.round", kernel, table, flops, inputs, last, beside, passes
-        )
-        readers = [table.index(k) if k in table else NONE for k in range(len(table))]
-        last = [gk, gv] if is_last else ()
-        keys.launch(f"{op.name}.sum", _sum, tuple(readers), cut.flops / cut.sizes[1], parts, last)
+        passes = (4, 5) if number % cut.own == 0 and not is_last else ()
+        last = [gq[1]] if is_last else ()
+        work = 5 * flops * cut.share(table)
+        made = queries.launch(f"{op.name}.round", kernel, table, work, inputs, last, beside, passes)
+        if parts:
+            add(readers, flops, parts, ())
+        parts = made
+        readers = tuple(table.index(k) if k in table else NONE for k in range(len(table)))
+    add(readers, flops, parts, [dtype for _, dtype in beside])
     return *queries.made, *keys.made
 
 
-def _hold(op: Operator, cut: _Cut) -> tuple[LogicalRegion, ...]:
+def _again(op: Operator, cut: _Cut) -> tuple[LogicalRegion, ...]:
     """Keys and values anew: what others brought is dropped after the forward pass, and brought again."""
-    _, inside, key, _ = cut.names
     terms = f"{cut.terms['gk']}, {cut.terms['gv']}"
-    sizes = {key: cut.sizes[1]}
     return launch_all(
-        f"{op.name}.keys", f"{terms} -> {terms}", op.inputs[4:], kernel=_keep, sizes=sizes, dtype=[r.dtype for r in op.inputs[4:]]
+        f"{op.name}.keys",
+        f"{terms} -> {terms}",
+        op.inputs[4:],
+        kernel=_keep,
+        sizes={cut.names[2]: cut.sizes[1]},
+        flops=0,
+        dtype=[r.dtype for r in op.inputs[4:]],
     )
 
 
@@ -297,7 +306,9 @@ def _gradients_by(
 
 
 @Kernel
-def _sum(ctx: Context, *arrays: Array, blocks: Table, sizes: tuple[int, int], is_first: bool) -> None:
+def _sum(
+    ctx: Context, *arrays: Array, blocks: Table, sizes: tuple[int, int], is_first: bool
+) -> None:
     """Add gradients of keys and values: to blocks of keys, what blocks of queries made of them in a round."""
     size = sizes[1]
     keys = ctx.rect(len(arrays) - 1)

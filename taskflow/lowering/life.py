@@ -31,7 +31,9 @@ class Role(IntEnum):
     WRITES = 2
     ADDS = 3  # to what is there; where several points do, they make parts
     SUMS = 4  # writes, and its kernel can add: the parts of a device share one instance
-    PASSES = 5  # reads; a version begins that is what it read, brought to later readers when they come
+    PASSES = (
+        5  # reads; a version begins that is what it read, brought to later readers when they come
+    )
 
 
 EVENT = record("issuer", "argument", "role", "version", "made")

@@ -178,8 +178,22 @@ class Grids:
         split = self._chosen(tensor).get(name) if tensor > 1 else None
         if split is None and rest == "sequence":
             split = along
+        if self.fewest == 2 * context and family.most.get(along, 0) >= self.fewest:
+            grid = np.array(devices[: data * context * tensor]).reshape(extents)
+            devices = np.hstack([grid, grid[:, ::-1]]).reshape(-1).tolist()
+            context = self.fewest
         degrees = (sample, data), (along, context), (split or REPLICAS, tensor)
         return grid_config(family, devices, degrees)
+
+    @cached_property
+    def fewest(self) -> int:
+        """Points of the sequence of the operator that has fewest: blocks, where attention is in rounds.
+
+        Where these are two for each part of the sequence, a part is the d-th block and the d-th from behind, whose work
+        under a causal mask is that of any other.
+        """
+        leaders = ((self.families[name].leader, axis) for name, axis in self.sequence.items())
+        return min((leader.extents[axis] for leader, axis in leaders), default=0)
 
     @cached_property
     def _data_groups(self) -> list[list[Axis]]:
