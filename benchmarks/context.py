@@ -29,7 +29,7 @@ def attention(
 ) -> taskflow.Graph:
     """A step whose gradients of queries, keys and values are what it takes off them."""
     graph = taskflow.Graph()
-    batch, queries, heads, features = shape
+    batch, _, heads, features = shape
     inputs = {"q": shape, "k": (batch, keys, heads, features), "v": (batch, keys, heads, features)}
     weights = [graph.parameter(n, s, ops.normal(0.0, 1.0), dtype) for n, s in inputs.items()]
     q, k, v = (ops.multiply(w, w, name=f"{w.name}2") for w in weights)

@@ -98,7 +98,9 @@ def _backward(
 # Arrays are (batch, points, heads, features), statistics (batch, heads, queries).
 
 
-@partial(Kernel, float32_outputs=(1,), cuda=gpu_attention.forward, work="attention", ring=forward_rounds)
+@partial(
+    Kernel, float32_outputs=(1,), cuda=gpu_attention.forward, work="attention", ring=forward_rounds
+)
 def forward(
     ctx: Context,
     q: Array,
@@ -122,9 +124,7 @@ def forward(
         ctx.xp.add(most[..., 0], total[..., 0], out=statistics[:, :, rows])
 
 
-@partial(
-    Kernel, cuda=gpu_attention.gradients, work="attention gradients", ring=gradient_rounds
-)
+@partial(Kernel, cuda=gpu_attention.gradients, work="attention gradients", ring=gradient_rounds)
 def gradients(ctx: Context, *arrays: Array, **options: Any) -> None:
     """Of the softmax: its sums of exponentials are in the statistics, and each slope is less the sum of gy y."""
     gy, y, statistics, q, k, v, *made = arrays

@@ -3,21 +3,21 @@
 What `taskflow.ring` asks the kernels of `fused_attention` for. Of `count` parts of the sequence, part d scores the keys
 of part d - j (modulo `count`) in round j: no two parts read the same keys at a time, and a part's neighbour had them in
 the round before, so a copy comes from there where that is nearer than the owner, and every link carries one block a
-round. Forward, a round adds its block to a running result by the logarithm of its sum of exponentials. Backward, that
-of all keys is known, so a round gives the gradient of its queries, which is added up where these are, and of its keys,
-which goes to where those are while the next round computes. Own keys are first forward, when no others are here, and
-last backward, when no gradient would have time to travel.
+round. Own keys come first, when no others are here. Forward, a round adds its block to a running result by the
+logarithm of its sum of exponentials. Backward, that of all keys is known, so a round gives the gradient of its queries,
+which is added up where these are, and of its keys, which goes to where those are while the next round computes.
 
 Causal: the sequence has twice as many blocks, and part d is blocks d and 2n - 1 - d ("zig-zag"). With the keys of an
 earlier part (blocks c and 2n - 1 - c, c < d) both its blocks score block c; with those of a later part the second block
 scores c and 2n - 1 - c. That is two rounds of one pair of blocks for every part: none waits for another, and what a
 mask hides is no work and moves nothing. The other way, part d the d-th run of positions, the last part has twice the
-mean work.
+mean work. Own keys are two rounds as well, of which the second is the last one backward: under it the last gradients
+arrive.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -53,9 +53,7 @@ class _Cut(NamedTuple):
     tables: list[Table]
     own: int  # rounds with own keys
     terms: dict[str, str]
-    names: tuple[
-        str, str, str, str
-    ]  # axes: blocks, positions in one of queries, in one of keys, keys that are read
+    names: tuple[str, ...]  # of axes: blocks, positions in one of queries, in one of keys, keys
     sizes: tuple[int, int]  # positions of a block of queries, and of one of keys
     flops: float
 
@@ -176,8 +174,7 @@ def gradient_rounds(op: Operator, count: int) -> tuple[LogicalRegion, ...] | Non
     inputs = [*op.inputs[:4], *_again(op, cut)]
     first, *others = cut.tables
     tables = [first, *others[cut.own - 1 :], *others[: cut.own - 1]]
-    parts: tuple[LogicalRegion, ...] = ()
-    add: Callable[..., object] = partial(keys.launch, f"{op.name}.sum", _sum)
+    under_way: list[tuple[Table, tuple[LogicalRegion, ...]]] = []
     flops = cut.flops / cut.sizes[1]
     for number, table in enumerate(tables, cut.own):
         is_last = table is tables[-1]
@@ -185,11 +182,12 @@ def gradient_rounds(op: Operator, count: int) -> tuple[LogicalRegion, ...] | Non
         last = [gq[1]] if is_last else ()
         work = 5 * flops * cut.share(table)
         made = queries.launch(f"{op.name}.round", kernel, table, work, inputs, last, beside, passes)
-        if parts:
-            add(readers, flops, parts, ())
-        parts = made
+        for readers, parts in under_way:
+            keys.launch(f"{op.name}.sum", _sum, readers, flops, parts, ())
         readers = tuple(table.index(k) if k in table else NONE for k in range(len(table)))
-    add(readers, flops, parts, [dtype for _, dtype in beside])
+        under_way = [(readers, made)]
+    last = [dtype for _, dtype in beside]
+    keys.launch(f"{op.name}.sum", _sum, readers, flops, made, last)
     return *queries.made, *keys.made
 
 
@@ -252,6 +250,8 @@ def _forward_by(
     for rows, seen, told in _pairs(ctx, 0, blocks, sizes):
         y, total = kept[0][:, rows], kept[1][:, :, rows]
         made, sums = kept[-2][:, rows], kept[-1][:, :, rows]
+        if told is None and len(kept) == 2:
+            continue  # it stays
         if told is not None:
             part = told.scratch("part", y.shape, q.dtype)
             share = told.scratch("share", total.shape, total.dtype)
@@ -270,9 +270,8 @@ def _forward_by(
             ctx.xp.multiply(change, share.swapaxes(1, 2)[..., None], out=change)
             ctx.xp.add(change, y, out=change)
             y, total = change, both
-        if made is not y:
-            ctx.xp.copyto(made, y, casting="same_kind")
-            ctx.xp.copyto(sums, total)
+        ctx.xp.copyto(made, y, casting="same_kind")
+        ctx.xp.copyto(sums, total)
 
 
 def _gradients_by(

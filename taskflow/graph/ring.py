@@ -1,7 +1,7 @@
 """Ring: operators whose kernels know how are done in rounds, of which each reads a piece of what they read whole.
 
-A graph -> graph function, for attention over a long sequence (context parallelism). Before, a point of queries reads all
-keys; after, its round j reads one block of them, another one than the other points in that round:
+A graph -> graph function, for attention over a long sequence (context parallelism). Before, a point of queries reads
+all keys; after, its round j reads one block of them, another one than the other points in that round:
 
     attention: q, k, v -> y      first: q, k[first] -> running;  next: q, k[next], running -> ...;  last -> y
 

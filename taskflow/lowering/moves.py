@@ -149,8 +149,8 @@ def copy_in_rounds(s: State) -> None:
 def exchange_together(s: State, whole: Any) -> None:
     """Rows for the copies between devices, if they are all-to-alls and shall be rows; others stay.
 
-    They are where more than a few devices all send and receive, some of them to several. The first copies of every sender to every receiver are
-    a row, the second ones, of another micro-batch, another.
+    They are where more than a few devices all send and receive, some of them to several. The first copies of every
+    sender to every receiver are a row, the second ones, of another micro-batch, another.
     """
     if s.devices <= s.few_exchanges or s.rows != s.first:
         return

@@ -128,9 +128,9 @@ class SearchProblem:
         """What the judge of whole plans says; of one that takes longer than the limit, only that it does.
 
         The judge of changes knows that long before a plan is lowered. It takes rows in program order, and operators
-        that are computed again, or parameters that have homes, add to what it knows.
+        that are computed again, or parameters that have homes, add to what it knows; a ring does not.
         """
-        is_bounded = self.has_final_costs and self.can_walk and plan.parts == 1
+        is_bounded = self.has_final_costs and self.can_walk and plan.parts == plan.ring == 1
         if is_bounded and math.isfinite(limit) and self.is_new(plan):
             plain = self.variant(Plan(Strategy({})))
             if plain.changes.is_slower(plain.part(plan.strategy), limit):

@@ -443,4 +443,4 @@ def _can_walk(plan: Plan) -> bool:
 
 def _kind_of(shape: PlanShape | None) -> object:
     """Of which plans the best are kept."""
-    return shape and (shape.tensor, shape.groups, shape.is_again, shape.state)
+    return shape and (shape.tensor, shape.context, shape.groups, shape.is_again, shape.state)

@@ -27,6 +27,7 @@ class PlanShape(NamedTuple):
         groups: of devices.
         parts: micro-batches for each group.
         schedule: its name, and the stages of each group.
+        context: parts of the sequence, whose attention goes around a ring (`taskflow.ring`).
         is_even: whether axes are cut into parts of equal work, not points, where a table says what that is.
     """
 
@@ -38,6 +39,7 @@ class PlanShape(NamedTuple):
     parts: int = 1
     schedule: tuple[str, int] = ONE_STAGE
     is_even: bool = False
+    context: int = 1
 
     @property
     def stages(self) -> int:
@@ -47,7 +49,8 @@ class PlanShape(NamedTuple):
     @property
     def name(self) -> str:
         """What tables call it."""
-        also = ", even work" * self.is_even + ", computed again" * self.is_again + self.state
+        also = f", context {self.context}" * (self.context > 1)
+        also += ", even work" * self.is_even + ", computed again" * self.is_again + self.state
         if self.groups == self.parts == 1:
             return (f"tensor {self.tensor}, {self.rest}" if self.tensor > 1 else "data") + also
         said = f"{self.stages} stages, {self.parts * self.groups} micro-batches, "

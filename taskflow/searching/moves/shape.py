@@ -66,6 +66,7 @@ def _others(shape: PlanShape, problem: SearchProblem) -> Iterator[PlanShape]:
         "state": (SHARDED, WHOLE, HOMES),
         "is_even": (True, False),
         "is_again": (True, False),
+        "context": divisors(count) if _samples(problem) < count else (),
         "groups": divisors(hosts if hosts > 1 else count)[::-1],
     }
     if shape.groups > 1:
@@ -82,18 +83,27 @@ def _others(shape: PlanShape, problem: SearchProblem) -> Iterator[PlanShape]:
         yield shape._replace(groups=int(shape.groups * by), tensor=int(shape.tensor / by))
 
 
+def _samples(problem: SearchProblem) -> int:
+    """The fewest of an input."""
+    return min((region.shape[0] for region in problem.graph.inputs if region.ndim), default=1)
+
+
 def _lay_out(shape: PlanShape, problem: SearchProblem) -> Plan | None:
-    first = problem.variant(Plan(Strategy({})))
+    again = problem.variant(Plan(Strategy({}))).made(recomputable) if shape.is_again else ()
     count = len(problem.machine.devices)
-    if shape.groups < 1 or shape.tensor < 1 or count % (shape.groups * shape.tensor):
+    each = shape.tensor * shape.context
+    if shape.groups < 1 or shape.tensor < 1 or count % (shape.groups * each):
         return None
     size = count // shape.groups
     parts = shape.groups * shape.parts
-    samples = min((region.shape[0] for region in problem.graph.inputs if region.ndim), default=1)
-    if shape.groups > 1 and samples % (parts * (size // shape.tensor)):
+    if shape.groups > 1 and _samples(problem) % (parts * (size // each)):
         return None
-    strategy = first.grids.strategy(range(size), shape.tensor, shape.rest)
-    if strategy is None or (shape.is_again and not first.made(recomputable)):
+    try:
+        first = problem.variant(Plan(Strategy({}), ring=shape.context))
+        strategy = first.grids.strategy(range(size), shape.tensor, shape.rest, shape.context)
+    except ValueError:  # no attention that can go around a ring
+        return None
+    if strategy is None or (shape.is_again and not again):
         return None
     if shape.is_even:
         even = even_work(first.graph, problem.machine, strategy)
@@ -114,8 +124,9 @@ def _lay_out(shape: PlanShape, problem: SearchProblem) -> Plan | None:
         strategy,
         parts,
         shape.schedule[0] if parts > 1 else None,
-        first.made(recomputable) if shape.is_again else (),
+        again,
         tuple(r.name for r in problem.graph.parameters) if shape.state == HOMES else (),
+        ring=shape.context,
     )
     if shape.state == WHOLE:
         return plan
