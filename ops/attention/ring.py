@@ -153,7 +153,7 @@ def forward_rounds(op: Operator, count: int) -> tuple[LogicalRegion, ...] | None
     kernel = _of(op.kernel, _forward)
     for number, table in enumerate(cut.tables, 1):
         last = dtypes if number == len(cut.tables) else ()
-        passes = (1, 2) if number % cut.own == 0 and not last else ()
+        passes = (1, 2) if number % cut.own == 0 else ()
         flops = 2 * cut.flops * cut.share(table)
         chain.launch(f"{op.name}.round", kernel, table, flops, op.inputs, last, passes=passes)
     return chain.made

@@ -9,11 +9,11 @@ import ops
 from ops.attention import linear_attention
 from ops.cuda import attention as gpu_attention
 from ops.cuda import flash
-from taskflow import Graph, ParallelConfig, single_device
+from taskflow import Graph, ParallelConfig, ring, single_device
 from tests import laws, shim
 from tests.fake_cudnn import CudnnStreams
 from tests.ops.test_gpu_cudnn import TOLERANCE, done, on_numpy, run, trained
-from tests.strategies import strategies
+from tests.strategies import Model, strategies
 
 pytestmark = pytest.mark.skipif(shim.COMPILER is None, reason="g++ is not installed")
 
@@ -68,6 +68,21 @@ def test_a_part_of_the_queries_sees_the_keys_up_to_it(degrees):
     strategy["a"] = ParallelConfig(axes, devices=tuple(range(count)))
     laws.assert_close(run(model, backend, machine, strategy), on_numpy(model), TOLERANCE["float16"])
     assert done(backend) == {"sdpa"}
+
+
+@pytest.mark.parametrize("precision, is_causal", [("float16", True), ("float32", False)])
+def test_rounds_around_a_ring_go_by_cudnn_or_own_kernels(precision, is_causal):
+    """Of two parts on two devices, one of which has a block from each end where there is a mask."""
+    plain = heads(8, 8, is_causal, precision)
+    model, backend = Model(ring(plain.graph, 2), plain.feeds), CudnnStreams()
+    machine = laws.MachineModel.uniform(2)
+    strategy = single_device(model.graph, machine)
+    axis = model.graph.operator("a").split_axes[1]
+    devices = (0, 1, 1, 0) if is_causal else (0, 1)
+    strategy["a"] = ParallelConfig({axis: len(devices)}, devices)
+    numbers = run(model, backend, machine, strategy)
+    laws.assert_close(numbers, on_numpy(plain), TOLERANCE[precision])
+    assert ("sdpa" in done(backend)) == (precision == "float16")
 
 
 @pytest.mark.parametrize("block_bytes", [1, 400, 1 << 20])
