@@ -3,6 +3,8 @@
 
 `law`: a step of one device against one in rounds, under 200 random (heads, length, parts, devices, causal or not) and
 random strategies, in float64: results and gradients.
+`long`: a model like Llama 2 of 7B, one sequence of 131,072 tokens on 64 H100, searched by equal proposals with and
+without the move that cuts the sequence (`taskflow.searching.moves.context`).
 `hidden`: forward and backward of attention on 8 emulated devices, whose links bring a round's keys and values in half
 the time of its products. Hidden is what a step takes less than its products and the copies of a device one after the
 other, of these copies; with nothing to bring it takes the products.
@@ -16,12 +18,28 @@ import numpy as np
 
 import ops
 import taskflow
+from ops.models import huggingface
 from taskflow import ParallelConfig
+from taskflow.searching.moves import MOVES
+from taskflow.searching.moves.context import next_context
 
 DRAWS = 200
 TOLERANCE = 1e-10
 LEAST_HIDDEN = 0.85
 RATIO = (0.95, 1.05)  # measured over predicted
+LEAST_GAIN = 1.2
+LLAMA = {
+    "model_type": "llama",
+    "architectures": ["LlamaForCausalLM"],
+    "hidden_size": 4096,
+    "intermediate_size": 11008,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 32,
+    "vocab_size": 32000,
+    "rms_norm_eps": 1e-5,
+    "tie_word_embeddings": False,
+    "hidden_act": "silu",
+}
 
 
 def attention(
@@ -164,6 +182,28 @@ def hidden(is_causal: bool, round_seconds: float, steps: int) -> bool:
     return bool(shares.min() >= LEAST_HIDDEN and RATIO[0] <= ratio <= RATIO[1])
 
 
+# -- long --------------------------------------------------------------------------------------------------------------
+
+
+def long(layers: int, tokens: int, nodes: int, proposals: int) -> bool:
+    """Print the best plans; whether that with a ring is enough faster."""
+    config = {**LLAMA, "num_hidden_layers": layers, "max_position_embeddings": tokens}
+    graph = huggingface.build(config, 1, tokens, training=False)
+    graph = taskflow.precision(graph, "bfloat16")
+    ops.adamw(graph.outputs["loss"], lr=1e-4)
+    machine = taskflow.MachineModel.preset("h100", nodes=nodes)
+    costs = taskflow.CostModel.analytic(machine)
+    seconds = []
+    rings = []
+    for moves in (MOVES, tuple(move for move in MOVES if move is not next_context)):
+        result = taskflow.search(graph, machine, costs, proposals, moves=moves)
+        seconds.append(result.seconds)
+        print(f"{result.seconds * 1e3:.1f} ms, ring of {result.plan.ring}: {result}", flush=True)
+        rings.append(result.plan.ring)
+    print(f"{seconds[1] / seconds[0]:.2f} times as fast as without, at least {LEAST_GAIN}")
+    return rings[0] > 1 and seconds[1] / seconds[0] >= LEAST_GAIN
+
+
 def main() -> None:
     """Print what is asked for."""
     parser = argparse.ArgumentParser(
@@ -173,9 +213,16 @@ def main() -> None:
     parser.add_argument("--draws", type=int, default=DRAWS)
     parser.add_argument("--round-milliseconds", type=float, default=20.0)
     parser.add_argument("--steps", type=int, default=3)
+    parser.add_argument("--layers", type=int, default=32)
+    parser.add_argument("--tokens", type=int, default=131_072)
+    parser.add_argument("--nodes", type=int, default=8)
+    parser.add_argument("--proposals", type=int, default=2000)
     options = parser.parse_args()
     if options.what == "law":
         print("holds" if law(options.draws) else "MISSED")
+    elif options.what == "long":
+        sizes = options.layers, options.tokens, options.nodes
+        print("holds" if long(*sizes, options.proposals) else "MISSED")
     elif options.what == "hidden":
         holds = [
             hidden(is_causal, options.round_milliseconds / 1e3, options.steps)

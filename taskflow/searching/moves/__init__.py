@@ -15,6 +15,7 @@ from taskflow.schedule.plan import Plan
 from taskflow.searching.moves.again import change_again
 from taskflow.searching.moves.buckets import change_buckets
 from taskflow.searching.moves.chain import change_chain
+from taskflow.searching.moves.context import next_context
 from taskflow.searching.moves.cut import move_cut
 from taskflow.searching.moves.groups import change_groups
 from taskflow.searching.moves.kin import change_kin
@@ -31,6 +32,7 @@ Move = Callable[[Plan, SearchProblem, "np.random.Generator"], Plan | None]
 MOVES: tuple[Move, ...] = (
     next_shape,
     next_order,
+    next_context,
     change_again,
     change_groups,
     change_parts,

@@ -66,7 +66,6 @@ def _others(shape: PlanShape, problem: SearchProblem) -> Iterator[PlanShape]:
         "state": (SHARDED, WHOLE, HOMES),
         "is_even": (True, False),
         "is_again": (True, False),
-        "context": divisors(count) if _samples(problem) < count else (),
         "groups": divisors(hosts if hosts > 1 else count)[::-1],
     }
     if shape.groups > 1:
@@ -83,7 +82,7 @@ def _others(shape: PlanShape, problem: SearchProblem) -> Iterator[PlanShape]:
         yield shape._replace(groups=int(shape.groups * by), tensor=int(shape.tensor / by))
 
 
-def _samples(problem: SearchProblem) -> int:
+def samples_of(problem: SearchProblem) -> int:
     """The fewest of an input."""
     return min((region.shape[0] for region in problem.graph.inputs if region.ndim), default=1)
 
@@ -96,7 +95,7 @@ def _lay_out(shape: PlanShape, problem: SearchProblem) -> Plan | None:
         return None
     size = count // shape.groups
     parts = shape.groups * shape.parts
-    if shape.groups > 1 and _samples(problem) % (parts * (size // each)):
+    if shape.groups > 1 and samples_of(problem) % (parts * (size // each)):
         return None
     try:
         first = problem.variant(Plan(Strategy({}), ring=shape.context))
