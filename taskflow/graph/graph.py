@@ -135,8 +135,7 @@ class Operator:
         beside: the region that it is elementwise with, where what does so may be split on its own (see `completed`).
         work: dimension with an image -> flops of a point of it and of every axis but the one that it follows.
         gathers: so often what it makes is brought to those who read it, once for each micro-batch (see `homes`).
-        passes: positions of the inputs that it passes on: who reads one later gets it then, from those who read it last
-            or from those who hold it anyway (see `ring`).
+        passes: positions of the inputs that later readers get from those who read them here (see `ring`).
     """
 
     name: str
@@ -237,13 +236,11 @@ class Graph:
         self.precision = Precision()
         self.differentiations = 0
         self.repeat = 1  # so many steps
-        self.pending: dict[
-            object, list[Any]
-        ] = {}  # what backward functions leave to later ones of the same call
+        # what backward functions leave to later ones of the same call
+        self.pending: dict[object, list[Any]] = {}
         self.names: set[str] = set()  # of operators, also of those that were removed again
-        self._aside: dict[
-            str, Operator
-        ] = {}  # region -> the operator that makes it where somebody wants it
+        # region -> the operator that makes it where somebody wants it
+        self._aside: dict[str, Operator] = {}
         self._bound = Bindings()
         self._numbers = Numbers()
         self._follows: str | None = None

@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from taskflow.core.compiling import inner, leaf, tiered
-from taskflow.lowering.boxes import covers, intersect, is_empty, overlaps, same
+from taskflow.lowering.boxes import intersect, is_empty, overlaps, same
 from taskflow.lowering.combine import combine
 from taskflow.lowering.gathers import gather_together
-from taskflow.lowering.life import ADDS, PASSES, READS, UPDATES, Lives, RegionLife, load
+from taskflow.lowering.life import ADDS, READS, UPDATES, Lives, RegionLife, load
 from taskflow.lowering.line import Line, end_near, first_near, line_of
 from taskflow.lowering.moves import (
     add_arg,
@@ -29,6 +29,7 @@ from taskflow.lowering.needs import (
     turns_of,
 )
 from taskflow.lowering.ordinals import number_feeds, number_moves, ordinals_of
+from taskflow.lowering.passing import is_passed_on, pass_on
 from taskflow.lowering.pieces import HeldPieces, giver_of, pieces_of
 from taskflow.lowering.pointtable import PointTable
 from taskflow.lowering.sorting import sort_first
@@ -301,34 +302,6 @@ def begin_version(s: State, life: RegionLife, points: Points, homes: Any) -> Non
             hold(s, device, find_instance(s, device, s.need_box[k]), s.need_box[k])
     else:
         feed(s)
-
-
-@leaf
-def is_passed_on(life: RegionLife, version: int) -> bool:
-    """Whether a version is that before it, brought to other readers."""
-    e = life.producer[version] if version < len(life.producer) else -1
-    return bool(e >= 0 and life.event[e].role == PASSES)
-
-
-@inner
-def pass_on(s: State, held: Any, held_box: Any) -> None:
-    """The version is valid where the last one was read. Where the first was made, as `held` says, it is still: what
-    nobody read last comes from there, or what is needed there.
-    """
-    last = needs_of(s, s.version - 1)
-    now = needs_of(s, s.version)
-    for k in range(len(held)):
-        is_first = True
-        for need in last:
-            is_first = is_first and not covers(s.need_box[need], held_box[k])
-        for need in now:
-            is_here = s.need[need].device == held[k].device
-            is_first = is_first or (is_here and overlaps(s.need_box[need], held_box[k]))
-        if is_first:
-            hold(s, held[k].device, held[k].instance, held_box[k])
-    for need in last:
-        device = s.need[need].device
-        hold(s, device, find_instance(s, device, s.need_box[need]), s.need_box[need])
 
 
 @leaf
