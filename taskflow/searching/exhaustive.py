@@ -213,19 +213,21 @@ Symmetry = Sequence[Sequence[int]]  # per leader, per configuration: the number 
 
 def _symmetries(space: Space, configs: Sequence[Sequence[ParallelConfig]]) -> Iterator[Symmetry]:
     """The ways to rename devices that change neither the machine nor the space."""
-    numbers = [{config: k for k, config in enumerate(each)} for each in configs]
+    numbers = [{config: k for k, config in enumerate(options)} for options in configs]
     count = len(space.machine.devices)
     names = permutations(range(count)) if count <= MOST_RENAMED else iter([tuple(range(count))])
     for name in names:
         if not _is_same_machine(space.machine, name):
             continue
-        renamed = [[_renamed(config, name) for config in each] for each in configs]
+        renamed = [[_renamed(config, name) for config in options] for options in configs]
         if all(
-            config in known for each, known in zip(renamed, numbers, strict=True) for config in each
+            config in number_of
+            for options, number_of in zip(renamed, numbers, strict=True)
+            for config in options
         ):
             yield [
-                [known[config] for config in each]
-                for each, known in zip(renamed, numbers, strict=True)
+                [number_of[config] for config in options]
+                for options, number_of in zip(renamed, numbers, strict=True)
             ]
 
 

@@ -50,8 +50,8 @@ class Population:
         over = max(outcome.peak_bytes / self._room, 1.0) if not outcome.fits else 1.0
         leader = Leader(outcome, kind, outcome.with_room * over**2)
         if math.isfinite(leader.score):
-            self.leaders = sorted([*self.leaders, leader], key=lambda each: each.score)
-            same = [each for each in self.leaders if each.kind == kind]
+            self.leaders = sorted([*self.leaders, leader], key=lambda other: other.score)
+            same = [other for other in self.leaders if other.kind == kind]
             if len(same) > KEPT:
                 self.leaders.remove(same[-1])
 

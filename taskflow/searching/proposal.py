@@ -90,7 +90,7 @@ def _routes(operators: list[Operator]) -> dict[str, list[Route]]:
         for source, a, target, b in ((one, k, other, j), (other, j, one, k)):
             for axes in _axis_maps(source, a, target, b):
                 routes[target.name][Route(source.name, axes)] = None
-    return {name: list(found) for name, found in routes.items()}
+    return {name: list(of_operator) for name, of_operator in routes.items()}
 
 
 def _adjacent(operators: list[Operator]) -> Iterator[tuple[Operator, int, Operator, int]]:

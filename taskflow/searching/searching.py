@@ -128,7 +128,7 @@ def _best_of(results: Sequence[SearchResult]) -> SearchResult:
     """The best, the first of them in the order of ranks."""
     best = min(results, key=lambda r: r.seconds)
     _log.info("search: %d proposals, %.6f s", sum(r.proposals for r in results), best.seconds)
-    pareto = non_dominated(each for r in results for each in r.pareto)
+    pareto = non_dominated(outcome for r in results for outcome in r.pareto)
     return replace(best, proposals=sum(r.proposals for r in results), pareto=pareto)
 
 

@@ -95,7 +95,7 @@ def what_if(
     for factors in scales:
         _check_costs(costs, factors)
     question = _Question(graph, find, costs, sensitivities)
-    known = dict[MachineModel, Case]()
+    cases = dict[MachineModel, Case]()
     first = math.inf
     machines = [(scale_machine(machine, factors), factors) for factors in ({}, *scales)]
     counts = devices or [len(machine.devices)]
@@ -104,11 +104,11 @@ def what_if(
     ]:
         interrupted = None
         key = _in_use(scaled)
-        if key not in known:
-            known[key], interrupted = question.answer(scaled)
-        first = first if math.isfinite(first) else known[key].seconds
-        speedup = first / known[key].seconds if math.isfinite(first) else 0.0
-        yield replace(known[key], scales=dict(factors), speedup=speedup)
+        if key not in cases:
+            cases[key], interrupted = question.answer(scaled)
+        first = first if math.isfinite(first) else cases[key].seconds
+        speedup = first / cases[key].seconds if math.isfinite(first) else 0.0
+        yield replace(cases[key], scales=dict(factors), speedup=speedup)
         if interrupted:
             raise interrupted
 
@@ -192,15 +192,15 @@ class _Question:
         case = Case(len(machine.devices), {})
         interrupted = None
         try:
-            found = self.find(self.graph, machine, self._costs(machine))
+            answer = self.find(self.graph, machine, self._costs(machine))
         except NoRoomError as error:
             return replace(case, refusal=str(error)), None
         except SearchInterrupted as caught:
-            found = (interrupted := caught).result
-        if isinstance(found, SearchResult):
-            case = replace(case, start=found.best_start, pareto=found.pareto)
-            found = found.plan
-        plan = Plan(found) if isinstance(found, Strategy) else found
+            answer = (interrupted := caught).result
+        if isinstance(answer, SearchResult):
+            case = replace(case, start=answer.best_start, pareto=answer.pareto)
+            answer = answer.plan
+        plan = Plan(answer) if isinstance(answer, Strategy) else answer
         timeline = plan.predict(self.graph, machine, self._costs(machine))
         seconds = timeline.seconds
         case = replace(

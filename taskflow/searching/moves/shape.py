@@ -70,8 +70,8 @@ def _others(shape: PlanShape, problem: SearchProblem) -> Iterator[PlanShape]:
     }
     if shape.groups > 1:
         values |= {"schedule": SCHEDULES, "parts": PARTS}
-    for field, each in values.items():
-        for value in each:
+    for field, choices in values.items():
+        for value in choices:
             other = shape._replace(**{field: value})
             if other.tensor == 1:
                 other = other._replace(rest=RESTS[0])
