@@ -263,7 +263,7 @@ class _Search:
             may_walk = self.problem.can_walk and _can_walk(before)
             if move not in MOVES and may_walk and _is_change(before, plan):
                 self.arms.price[arm] = 1.0  # next time it is a step of the walk
-            return self._jump(arm, plan, leader.kind)
+            return self._jump(arm, plan, leader)
         self.arms.note(arm, 0.0, 1.0 if is_change else WHOLE)
         self._idle += 1
         return None
@@ -281,7 +281,7 @@ class _Search:
         ]
         return self.population.draw(self.generator, leaders)
 
-    def _jump(self, arm: int, plan: Plan, kind: object) -> None:
+    def _jump(self, arm: int, plan: Plan, leader: Leader) -> None:
         """Judge a plan that is no change of another one."""
         before = self.population.best
         shape = self.problem.shapes.get(id(plan))
@@ -289,7 +289,9 @@ class _Search:
             self._idle += 1
             return
         name = shape.name if shape else FOUND
-        outcome = self.judge(plan, name, _kind_of(shape) or kind, self._far)
+        outcome = self.judge(plan, name, _kind_of(shape) or leader.kind, self._far)
+        better = leader.score / self.population.score(outcome)
+        self.problem.learn(leader.outcome.plan, plan, math.log(max(better, 1.0)))
         gain = 0.0
         if before is not None and outcome.fits:
             gain = max(math.log(before.seconds / outcome.seconds), 0.0)

@@ -15,6 +15,8 @@ SCHEDULES = ONE_STAGE, ("zb_v", 2), ("interleaved", 2), ("zb_h1", 1)
 V = "zb_v"
 PARTS = 2, 1, 4  # with fewer a pipeline is idle at its ends, with more its kernels are short
 
+Turn = tuple[str, bool]  # a field of a rule, and whether its value becomes larger
+
 
 class PlanShape(NamedTuple):
     """A rule for a plan.

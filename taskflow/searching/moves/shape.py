@@ -8,6 +8,7 @@ Using Megatron-LM", SC 2021), under the schedules that there are.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -28,6 +29,7 @@ from taskflow.searching.shapes import (
     SHARDED,
     WHOLE,
     PlanShape,
+    Turn,
     V,
 )
 from taskflow.strategy.rules import even_work
@@ -38,7 +40,9 @@ from taskflow.strategy.strategy import Strategy
 def next_shape(plan: Plan, problem: SearchProblem, generator: np.random.Generator) -> Plan | None:
     """The plan with one thing in its rule changed that nobody judged; in the same order of rows and buckets."""
     shape = problem.shapes.get(id(plan))
-    for other in _others(shape, problem) if shape is not None else ():
+    others = list(_others(shape, problem)) if shape is not None else []
+    # What nobody tried comes first, then what gained most of late.
+    for _, other in sorted(others, key=lambda pair: -problem.gains.get(pair[0], math.inf)):
         changed = plan_of(other, problem)
         if changed is not None and changed.parts == plan.parts == 1:
             changed = replace(changed, schedule=plan.schedule, bucket_bytes=plan.bucket_bytes)
@@ -56,7 +60,7 @@ def plan_of(shape: PlanShape, problem: SearchProblem) -> Plan | None:
     return problem.plans[shape]
 
 
-def _others(shape: PlanShape, problem: SearchProblem) -> Iterator[PlanShape]:
+def _others(shape: PlanShape, problem: SearchProblem) -> Iterator[tuple[Turn, PlanShape]]:
     """Those with one thing changed, or as many devices for a part of the parameters in more groups or fewer."""
     count = len(problem.machine.devices)
     hosts = len({device.host for device in problem.machine.devices})
@@ -77,9 +81,13 @@ def _others(shape: PlanShape, problem: SearchProblem) -> Iterator[PlanShape]:
                 other = other._replace(rest=RESTS[0])
             if shape.groups == 1 < other.groups:
                 other = other._replace(parts=PARTS[0])
-            yield other if other.groups > 1 else other._replace(parts=1, schedule=ONE_STAGE)
+            if other.groups == 1:
+                other = other._replace(parts=1, schedule=ONE_STAGE)
+            yield (field, value > getattr(shape, field)), other
     for by in (2, shape.tensor, 1 / 2):
-        yield shape._replace(groups=int(shape.groups * by), tensor=int(shape.tensor / by))
+        groups = int(shape.groups * by)
+        other = shape._replace(groups=groups, tensor=int(shape.tensor / by))
+        yield ("groups", groups > shape.groups), other
 
 
 def _lay_out(shape: PlanShape, problem: SearchProblem) -> Plan | None:
