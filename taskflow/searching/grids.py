@@ -339,7 +339,7 @@ def _groups(graph: Graph, families_of: Mapping[str, Family]) -> list[list[Axis]]
         for term, region in zip(op.bound.terms, op.args, strict=True):
             for dim, names in enumerate(term.dims):
                 if names:
-                    parent[root((leader, op.axis_of(names[0])))] = root((region.name, dim))
+                    parent[root((leader, op.bound.axis_of(names[0])))] = root((region.name, dim))
     members: dict[object, list[Axis]] = {}
     for name, family in families_of.items():
         for axis in family.leader.extents:

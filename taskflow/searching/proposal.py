@@ -113,7 +113,7 @@ def _axis_maps(
     """How axes of `source` are called in `target`: by the dimensions of the region they share, and by name."""
     from_dims, to_dims = (op.bound.terms[k].dims for op, k in ((source, a), (target, b)))
     yield tuple(
-        (source.axis_of(x[0]), target.axis_of(y[0]))
+        (source.bound.axis_of(x[0]), target.bound.axis_of(y[0]))
         for x, y in zip(from_dims, to_dims, strict=True)
         if x and y
     )
