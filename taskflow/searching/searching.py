@@ -17,6 +17,7 @@ import logging
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain, islice
 
 import numpy as np
 
@@ -206,27 +207,23 @@ class _Search:
             self._climb()
 
     def _climb(self) -> None:
-        """Shapes alone: what they gain, changes would take long for; then the best in buckets and in all orders."""
+        """Shapes alone: what they gain, changes would take long for; then two in buckets and in all orders."""
         first = plan_of(PlanShape(), self.problem)
         if first is not None and self.budget.used < 1:
             self.judge(first, PlanShape().name, _kind_of(PlanShape()))
         while self.budget.used < SHAPING and not self._idle:
             self._turn(0)
-        if self.population.best is None or not self.problem.has_orders or self.best.plan.parts > 1:
-            return
-        plan = self.best.plan
-        kind = self.population.leaders[0].kind
-        shape = self.problem.shapes.get(id(plan))
-        if (bucketed := change_buckets(plan, self.problem, self.generator)) is not None:
-            self._try(bucketed, shape, kind)
-        for order in orders_of(self.problem.graph):
-            self._try(replace(self.best.plan, schedule=order), shape, kind)
-
-    def _try(self, plan: Plan, shape: PlanShape | None, kind: object) -> None:
-        """Judge a plan of some shape, while there is time."""
-        if self.budget.used < SHAPING * 2 and not self.budget.is_interrupted:
-            plan = self.problem.shaped(plan, shape)
-            self.judge(plan, shape.name if shape else FOUND, kind)
+        leaders = (each for each in self.population.leaders if each.outcome.plan.parts == 1)
+        for leader in islice(leaders, 2 if self.problem.has_orders else 0):
+            best = leader.outcome
+            bucketed = change_buckets(best.plan, self.problem, self.generator)
+            orders = (replace(best.plan, schedule=order) for order in orders_of(self.problem.graph))
+            for plan in chain([bucketed] if bucketed else [], orders):
+                if self.budget.used < SHAPING * 2 and not self.budget.is_interrupted:
+                    shape = self.problem.shapes.get(id(leader.outcome.plan))
+                    plan = self.problem.shaped(plan, shape)
+                    outcome = self.judge(plan, shape.name if shape else FOUND, leader.kind)
+                    best = min(best, outcome, key=lambda each: each.seconds)
 
     def go_on(self, until_local: bool) -> None:
         """Turn after turn, until the budget is spent."""

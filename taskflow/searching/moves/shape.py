@@ -23,6 +23,7 @@ from taskflow.searching.placement import divisors
 from taskflow.searching.problem import SearchProblem
 from taskflow.searching.shapes import (
     HOMES,
+    INTERLEAVED,
     ONE_STAGE,
     PARTS,
     SCHEDULES,
@@ -73,7 +74,9 @@ def _others(shape: PlanShape, problem: SearchProblem) -> Iterator[tuple[Turn, Pl
         "groups": divisors(hosts if hosts > 1 else count)[::-1],
     }
     if shape.groups > 1:
-        values |= {"schedule": SCHEDULES, "parts": PARTS}
+        policy, in_turn = shape.schedule
+        more = ((policy, in_turn + 1), (policy, 2 * in_turn)) if policy == INTERLEAVED else ()
+        values |= {"schedule": (*more, *SCHEDULES), "parts": PARTS}
     for field, choices in values.items():
         for value in choices:
             other = shape._replace(**{field: value})
