@@ -207,14 +207,14 @@ class _Search:
             self._climb()
 
     def _climb(self) -> None:
-        """Shapes alone: what they gain, changes would take long for; then two in buckets and in all orders."""
+        """Shapes alone: what they gain, changes would take long for; then the best of one micro-batch in all orders."""
         first = plan_of(PlanShape(), self.problem)
         if first is not None and self.budget.used < 1:
             self.judge(first, PlanShape().name, _kind_of(PlanShape()))
         while self.budget.used < SHAPING and not self._idle:
             self._turn(0)
         leaders = (each for each in self.population.leaders if each.outcome.plan.parts == 1)
-        for leader in islice(leaders, 2 if self.problem.has_orders else 0):
+        for leader in islice(leaders, int(self.problem.has_orders)):
             best = leader.outcome
             bucketed = change_buckets(best.plan, self.problem, self.generator)
             orders = (replace(best.plan, schedule=order) for order in orders_of(self.problem.graph))

@@ -71,7 +71,7 @@ def _others(shape: PlanShape, problem: SearchProblem) -> Iterator[tuple[Turn, Pl
         "state": (SHARDED, WHOLE, HOMES),
         "is_even": (True, False),
         "is_again": (True, False),
-        "groups": divisors(hosts if hosts > 1 else count)[::-1],
+        "groups": (*divisors(hosts if hosts > 1 else count)[::-1], 2 * shape.groups),
     }
     if shape.groups > 1:
         policy, in_turn = shape.schedule
@@ -82,11 +82,10 @@ def _others(shape: PlanShape, problem: SearchProblem) -> Iterator[tuple[Turn, Pl
             other = shape._replace(**{field: value})
             if other.tensor == 1:
                 other = other._replace(rest=RESTS[0])
-            if shape.groups == 1 < other.groups:
-                other = other._replace(parts=PARTS[0])
             if other.groups == 1:
                 other = other._replace(parts=1, schedule=ONE_STAGE)
-            yield (field, value > getattr(shape, field)), other
+            for parts in PARTS if shape.groups == 1 < other.groups else (other.parts,):
+                yield (field, value > getattr(shape, field)), other._replace(parts=parts)
     for by in (2, shape.tensor, 1 / 2):
         groups = int(shape.groups * by)
         other = shape._replace(groups=groups, tensor=int(shape.tensor / by))
