@@ -66,7 +66,7 @@ def along(graph: taskflow.Graph, devices: tuple[int, ...]) -> taskflow.Strategy:
     for name in strategy:
         op = graph.operator(name)
         if op.inputs[0].ndim > 1:
-            axis = op.axis_of(op.bound.terms[0].dims[1][0])
+            axis = op.bound.axis_of(op.bound.terms[0].dims[1][0])
             strategy[name] = ParallelConfig({axis: len(devices)}, devices)
     return strategy
 

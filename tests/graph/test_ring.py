@@ -116,7 +116,7 @@ def test_copies_half_as_long_as_products_are_hidden():
         for name in strategy:
             op = graph.operator(name)
             if op.inputs[0].ndim == 4:
-                axis = op.axis_of(op.bound.terms[0].dims[1][0])
+                axis = op.bound.axis_of(op.bound.terms[0].dims[1][0])
                 strategy[name] = ParallelConfig({axis: count})
         rows = lower(graph, strategy, machine)
         seconds.append(taskflow.simulate(rows, CostModel.analytic(machine)).seconds)
