@@ -79,8 +79,8 @@ class Lives(NamedTuple):
     """The lives of all regions of a graph, one after the other; see `Life`.
 
     Attributes:
-        region: records of the itemsize, whether it is persistent, fetched, a scalar, `gathers` of a `Life`, and the number
-            of the job whose devices fetch it.
+        region: records of the itemsize, whether it is persistent, fetched, a scalar, `gathers` of a `Life`, and
+            the number of the job whose devices fetch it.
         whole_ptr, whole: the box of all points: 0 and the extent of every dimension; a scalar has one dimension.
         op_ptr, op: the operators that touch it.
         event_ptr, event, producer_ptr, producer: see `Life`.

@@ -111,9 +111,7 @@ class Mover:
         self.room = 1
         self.asking = -1
 
-    def world(
-        self, points_of: Array, used: Sequence[Array], store: PointStore
-    ) -> tuple[Any, ...]:
+    def world(self, points_of: Array, used: Sequence[Array], store: PointStore) -> tuple[Any, ...]:
         """`moving.World`; as plain tuples, since of a named one numba takes six times as long to find out the type."""
         tables = tuple(self.table), tuple(store.table)
         arriving = self.doors, int(self.is_queued)

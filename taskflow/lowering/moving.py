@@ -124,8 +124,9 @@ def move(region: int, world: Any, memory: Any, room: int) -> Any:
 @inner
 def world_of(plain: Any) -> World:
     """A world of plain tuples."""
+    lives, table, points_of, used_ptr, used, equals = plain[:6]
     return World(
-        Lives(*plain[0]), PointTable(*plain[1]), *plain[2:5], Equals(*plain[5]), *plain[6:]
+        Lives(*lives), PointTable(*table), points_of, used_ptr, used, Equals(*equals), *plain[6:]
     )
 
 
