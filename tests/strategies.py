@@ -41,6 +41,13 @@ class Model:
         return "Model(\n" + "\n".join(lines) + "\n)"
 
 
+def beside_each_other(models):
+    """Several models as the jobs a, b and c of one."""
+    jobs = dict(zip("abc", models, strict=False))
+    feeds = {f"{job}/{name}": v for job, model in jobs.items() for name, v in model.feeds.items()}
+    return Model(taskflow.beside({job: model.graph for job, model in jobs.items()}), feeds)
+
+
 def feeds_of(graph, seed=0, classes=3):
     """Fixed random values for every input; integers are below `classes`."""
     generator = np.random.default_rng(seed)

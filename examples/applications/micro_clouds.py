@@ -16,9 +16,6 @@ import taskflow
 from taskflow import Batches, Graph, LogicalRegion, MachineModel, ParallelConfig, Plan, Strategy
 
 CLOUDS, BATCH, RATE = 4, 30, 0.1
-LOSS_BYTES = (
-    4  # every cloud hears of the losses of others: a step that is not finite changes nothing
-)
 Array = np.ndarray
 Sent = tuple[LogicalRegion, LogicalRegion]  # numbers, and their places in the flattened gradient
 
@@ -67,7 +64,7 @@ def build(machine: MachineModel, seconds: float) -> tuple[Graph, Strategy, dict[
 
     for j, total in enumerate(made):
         for i in (i for i in range(CLOUDS) if i != j):
-            left, size = budgets[of_pair[i, j]] - LOSS_BYTES, total.shape[0]
+            left, size = budgets[of_pair[i, j]], total.shape[0]
             count = int(left / 8)  # 4 bytes for each number, 4 for its place
             if left >= 4 * size:
                 total = ops.add(total, made[i], name=f"c{j}/with{i}")
@@ -154,8 +151,8 @@ def main() -> None:
         ("largest 10 %, best weights", 0.2, True),
         ("largest 2 %, best weights", 0.04, True),
     ):
-        seconds = (share * size + LOSS_BYTES) / 1e6  # of a link
-        learn(name, seconds, merges, options.apart, options.steps)
+        seconds_of_a_link = share * size / 1e6
+        learn(name, seconds_of_a_link, merges, options.apart, options.steps)
 
 
 if __name__ == "__main__":

@@ -44,6 +44,7 @@ def save(
     folder: str | Path,
     keep: int | None = None,
     notes: dict[str, Any] | None = None,
+    steps: int | None = None,
 ) -> Path:
     """Write the checkpoint `folder/step-<steps>`; all ranks call it between two steps.
 
@@ -52,24 +53,29 @@ def save(
         folder: where the checkpoints of this run are; made if need be, shared by all ranks.
         keep: how many checkpoints to leave there, None: all; the newest whose numbers are all finite is always left.
         notes: JSON values to keep with it; `load` gives them back.
+        steps: how many are over; default: as many as the executor counts.
 
     Raises:
         ValueError: the folder already holds this step or a later one, another run owns it, or notes are no JSON.
         OSError: there is no room, or a rank could not write its file; what was written of it is removed.
     """
     with owning(Path(folder), executor.transport):
-        return save_owned(executor, Path(folder), keep, notes)
+        return save_owned(executor, Path(folder), keep, notes, steps)
 
 
 @phase("checkpoint")
 def save_owned(
-    executor: Executor, folder: Path, keep: int | None, notes: dict[str, Any] | None
+    executor: Executor,
+    folder: Path,
+    keep: int | None,
+    notes: dict[str, Any] | None,
+    steps: int | None = None,
 ) -> Path:
     """`save` into a folder that this run owns."""
     if keep is not None and not is_whole(keep):
         raise ValueError(f"save: keep is at least 1, not {keep!r}")
     transport = executor.transport
-    manifest = Manifest(executor.steps, executor.seed, notes or {}, {}, {})
+    manifest = Manifest(steps or executor.steps, executor.seed, notes or {}, {}, {})
     size_bytes = sum(executor.regions.region(name).size_bytes for name in executor.persistent)
     draft = transport.on_rank_0(lambda: make_draft(folder, manifest, size_bytes, keep))
     try:

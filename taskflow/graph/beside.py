@@ -34,6 +34,11 @@ def in_turn(name: str, job: str, step: int) -> str:
     return in_job(_in_step(name, step), job)
 
 
+def output_in_turn(name: str, job: str, step: int) -> str:
+    """What an output of a job is called beside others in one of its steps."""
+    return _output_in_job(job, _in_step(name, step))
+
+
 def beside(
     graphs: Mapping[str, Graph],
     shared: Collection[str] = (),
@@ -41,7 +46,8 @@ def beside(
 ) -> Graph:
     """Several graphs as one task graph: of two trainings, copies of a model, training and its evaluation.
 
-    The graphs stay as they are. What was not differentiated yet can be so here.
+    The graphs stay as they are. What was not differentiated yet can be so here. Outputs of a job are fetched by the
+    devices that it uses, others hear of them after the step; so its numbers are those that it has alone, to the bit.
 
     Args:
         graphs: job -> its graph. A step of the graph is one step of every job, the first one's operators first: of a

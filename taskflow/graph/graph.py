@@ -130,7 +130,7 @@ class Operator:
         members: the operators that were fused into it, in program order, itself last (see `taskflow.fuse`).
         step: in which of several steps it runs (see `graph.repeat`).
         pace: of how many steps of its job in one step of the graph (see `graph.beside`).
-        job: of which of several graphs it is (see `graph.beside`).
+        job: of which of several graphs it is (see `graph.beside`); `a/b`: of b among those that were joined as a.
         is_backward: whether `differentiate` appended it (see `graph.phases`).
         beside: the region that it is elementwise with, where what does so may be split on its own (see `completed`).
         work: dimension with an image -> flops of a point of it and of every axis but the one that it follows.

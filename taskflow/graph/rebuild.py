@@ -77,6 +77,7 @@ def copy_into(
     *,
     step: int = 0,
     pace: int = 1,
+    job: str = "",
     **fields: Any,
 ) -> None:
     """Append to `other` copies of all operators, regions and outputs of `graph`, which stays as it is.
@@ -88,6 +89,7 @@ def copy_into(
         operator, output: name -> that of the copy.
         clash: the message where the new name is taken, of what has it (`a region`) and the name.
         step, pace: so many steps of `graph` later, and of how many in one step of `other`.
+        job: which `graph` is in `other`; its own jobs become `<job>/<own job>`.
         fields: of the operators, besides.
 
     Raises:
@@ -111,6 +113,7 @@ def copy_into(
             "beside": mine[op.beside].name if op.beside in mine else op.beside,
             "step": op.step + op.pace * step,
             "pace": op.pace * pace,
+            "job": "/".join(filter(None, (job, op.job))),
         }
         other.operators.append(replace(op, **renamed, **fields))
     for name, made in graph.outputs.items():

@@ -72,12 +72,12 @@ class Fragments:
         self._described: dict[int, tuple[int, int]] = {}
         self._spans: dict[tuple[int, int], tuple[bytes, int]] = {}
 
-    def find(self, numbers: Array, used: Array) -> Found:
+    def find(self, numbers: Array, used: Sequence[Array]) -> Found:
         """The fragments of all regions.
 
         Args:
             numbers: of the points of every operator.
-            used: the devices in use.
+            used: the devices in use, of every job.
         """
         keys, base = self._keys(numbers, used)
         for region, key in enumerate(keys):
@@ -94,7 +94,9 @@ class Fragments:
         shift = base - np.array(self._base, np.int64)[fragments][which]
         return Found([self._fragments[k] for k in fragments], which, shift)
 
-    def _keys(self, numbers: Array, used: Array) -> tuple[list[tuple[object, ...]], Array]:
+    def _keys(
+        self, numbers: Array, used: Sequence[Array]
+    ) -> tuple[list[tuple[object, ...]], Array]:
         """Per region what its fragment depends on but for its first device, and that device."""
         table = self.mover.table
         hosts = self.mover.equals.host
@@ -103,12 +105,16 @@ class Fragments:
         ].T
         count = np.diff(table.op_ptr)
         first = np.minimum(table.op_ptr[:-1], len(table.op) - 1)
-        base = np.where(count > 0, device[first], used[0])
+        base = np.where(count > 0, device[first], used[0][0])
         apart = device - np.repeat(base, count), hosts[device] - np.repeat(hosts[base], count)
         text, ends = np.stack([alike, *apart], axis=1).tobytes(), (24 * table.op_ptr).tolist()
         is_fetched = table.region["is_fetched"] > 0
         where = np.where(is_fetched, base, -1).tolist()
-        fetching = [used.tobytes() if f else b"" for f in is_fetched.tolist()]
+        texts = [of_job.tobytes() for of_job in used]
+        jobs = table.region["job"].tolist()
+        fetching = [
+            texts[job] if f else b"" for f, job in zip(is_fetched.tolist(), jobs, strict=True)
+        ]
         spans = pairwise(ends)
         return [
             (*key, text[a:b])

@@ -37,7 +37,7 @@ class Role(IntEnum):
 
 
 EVENT = record("issuer", "argument", "role", "version", "made")
-REGION = record("itemsize", "is_persistent", "is_fetched", "is_scalar", "gathers")
+REGION = record("itemsize", "is_persistent", "is_fetched", "is_scalar", "gathers", "job")
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,7 +82,8 @@ class Lives(NamedTuple):
     """The lives of all regions of a graph, one after the other; see `Life`.
 
     Attributes:
-        region: records of the itemsize, whether it is persistent, fetched, a scalar, and `gathers` of a `Life`.
+        region: records of the itemsize, whether it is persistent, fetched, a scalar, `gathers` of a `Life`, and
+            the number of the job whose devices fetch it.
         whole_ptr, whole: the box of all points: 0 and the extent of every dimension; a scalar has one dimension.
         op_ptr, op: the operators that touch it.
         event_ptr, event, producer_ptr, producer: see `Life`.
@@ -102,10 +103,18 @@ class Lives(NamedTuple):
 def tabulate(
     operators: Sequence[Operator], regions: Sequence[LogicalRegion], fetched: Collection[int]
 ) -> Lives:
-    """The lives of all regions; `fetched`: those that all devices in use fetch whole."""
+    """The lives of all regions; `fetched`: those that all devices of the job that makes them fetch whole."""
     gathers = {r.name: op.gathers for op in operators if op.gathers > 1 for r in op.outputs}
+    job = _jobs_of_regions(operators)
     flags = [
-        (r.itemsize, r.is_persistent, k in fetched, not r.ndim, gathers.get(r.name, 1))
+        (
+            r.itemsize,
+            r.is_persistent,
+            k in fetched,
+            not r.ndim,
+            gathers.get(r.name, 1),
+            job.get(r.name, 0),
+        )
         for k, r in enumerate(regions)
     ]
     extents = np.array([extent for r in regions for extent in r.shape or (1,)], np.int64)
@@ -126,6 +135,25 @@ def tabulate(
         producer_ptr,
         producer,
     )
+
+
+def ops_of_jobs(operators: Sequence[Operator]) -> list[Array]:
+    """The operators of every job (see `graph.beside`), by number, in program order."""
+    jobs: dict[str, list[int]] = {}
+    for number, op in enumerate(operators):
+        jobs.setdefault(op.job, []).append(number)
+    return [np.array(ops, np.int64) for ops in jobs.values()]
+
+
+def _jobs_of_regions(operators: Sequence[Operator]) -> dict[str, int]:
+    """Region -> the number of the job that makes it; of what no operator makes, of the first that reads it."""
+    jobs: dict[str, int] = {}
+    for job, ops in enumerate(ops_of_jobs(operators)):
+        for op in ops.tolist():
+            jobs |= dict.fromkeys((r.name for r in operators[op].outputs), job)
+            for region in operators[op].inputs:
+                jobs.setdefault(region.name, job)
+    return jobs
 
 
 def lives(regions: Sequence[LogicalRegion], table: Lives) -> list[Life]:
@@ -210,7 +238,7 @@ class RegionLife(NamedTuple):
         event, producer: see `Life`.
         event_ptr: the first point of every event.
         is_partial: of every event, whether its points leave partial results, or read them as they are.
-        itemsize, is_persistent, is_fetched, is_scalar, gathers: of the region.
+        itemsize, is_persistent, is_fetched, is_scalar, gathers, job: of the region.
     """
 
     whole: Any
@@ -224,6 +252,7 @@ class RegionLife(NamedTuple):
     is_fetched: int
     is_scalar: int
     gathers: int
+    job: int
 
 
 @inner
@@ -242,6 +271,7 @@ def load(region: int, lives: Lives, points_of: Any, table: PointTable) -> tuple[
     life = RegionLife(
         whole, len(ops), event, producer, ptr, is_partial,
         flags.itemsize, flags.is_persistent, flags.is_fetched, flags.is_scalar, flags.gathers,
+        flags.job,
     )  # fmt: skip
     device = np.empty(total, np.int64)
     box = np.empty((total, len(whole)), np.int64)

@@ -18,7 +18,7 @@ import numpy as np
 
 from taskflow.collective.choose import BY_COPIES, check_collectives, with_algorithms
 from taskflow.collective.price import CollectiveCosts
-from taskflow.core.columns import Array
+from taskflow.core.columns import Array, distinct
 from taskflow.core.geometry import Rect
 from taskflow.core.numbers import is_whole
 from taskflow.cost.model import CostModel
@@ -31,7 +31,7 @@ from taskflow.lowering.digest import digest_of
 from taskflow.lowering.fragments import Found, Fragments
 from taskflow.lowering.homes import Homes
 from taskflow.lowering.kinds import RegionKinds, with_peers
-from taskflow.lowering.life import lives, tabulate
+from taskflow.lowering.life import lives, ops_of_jobs, tabulate
 from taskflow.lowering.like import RowOrder, all_numbers_as_found, numbers_as_found
 from taskflow.lowering.limits import check_bytes, check_room
 from taskflow.lowering.movement import Fragment, Mover
@@ -137,12 +137,17 @@ def lower_to_simulate(
 
 
 class Ready(NamedTuple):
-    """What rows are made of: numbers of points per operator, the points, the fragments, and the devices in use."""
+    """What rows are made of: numbers of points per operator, the points, the fragments, and each job's devices."""
 
     numbers: Array
     chosen: ChosenPoints
     by_region: Found
-    used: Array
+    used: Sequence[Array]
+
+    @property
+    def devices(self) -> Array:
+        """Those in use, in order."""
+        return distinct(np.concatenate(self.used))
 
 
 class Lowering:
@@ -158,6 +163,7 @@ class Lowering:
         self.fetched = {self.number[r.name] for r in graph.outputs.values()}
         check_collectives(machine)
         check_bytes(self.regions, len(machine.devices))
+        self.jobs = ops_of_jobs(self.operators)
         table = tabulate(self.operators, self.regions, self.fetched)
         self.lives = lives(self.regions, table)
         self._prices = CollectiveCosts.of(machine)
@@ -191,13 +197,13 @@ class Lowering:
         if isinstance(devices, Orbits):
             return self._orbit_rows(ready)(devices)
         if devices is not None:
-            return self._own_rows(ready, self._marked(devices, ready.used))
+            return self._own_rows(ready, self._marked(devices, ready.devices))
         return self._all_rows(ready)
 
     def lower_in_order(self, strategy: Strategy, devices: Devices, order: RowOrder) -> TaskGraph:
         """The rows of some devices in an order of all rows."""
         ready = self._ready(strategy)
-        return self._own_rows(ready, self._marked(devices, ready.used), order)
+        return self._own_rows(ready, self._marked(devices, ready.devices), order)
 
     def order_of(self, rows: TaskGraph, order: Array, strategy: Strategy) -> RowOrder:
         """The order of all rows of a strategy, from that of all rows or those of representatives."""
@@ -225,7 +231,7 @@ class Lowering:
         least = ROWS_OF_A_KIND * len(fragments)
 
         def is_worth(orbits: Orbits) -> bool:
-            others = 1 - len(np.unique(orbits.of[ready.used])) / len(ready.used)
+            others = 1 - len(np.unique(orbits.of[ready.devices])) / len(ready.devices)
             return bool(others * rows > least)
 
         if costs.knows_no_rows and rows > least:
@@ -247,15 +253,13 @@ class Lowering:
         check_strategy(self.graph, strategy, len(self.machine.devices))
         numbers = self.numbers(strategy)
         chosen = self.launches.choose(numbers)
-        used = chosen.used()
+        used = [chosen.used(ops) for ops in self.jobs]
         return Ready(numbers, chosen, self.fragments.find(numbers, used), used)
 
     def _all_rows(self, ready: Ready) -> TaskGraph:
         check_room(sum(len(fragment.row) for fragment in ready.by_region.fragments))
-        numbers, chosen, by_region, used = ready
-        return with_algorithms(
-            self._assemble(numbers, chosen.all(), by_region, used)[0], self._prices
-        )
+        rows, _ = self._assemble(ready, ready.chosen.all(), ready.by_region)
+        return with_algorithms(rows, self._prices)
 
     def _own_rows(self, ready: Ready, is_own: Array, order: RowOrder | None = None) -> TaskGraph:
         """The rows that touch the devices that are marked, in program order, or in that of all rows."""
@@ -264,7 +268,7 @@ class Lowering:
         sample = sample_of(by_region, chosen, self.mover.table, is_near)
         representative = order and order.representative
         part = own_part(sample, chosen, by_region, self.order, is_own, representative)
-        rows, row = self._assemble(ready.numbers, part.chosen, part.by_region, ready.used)
+        rows, row = self._assemble(ready, part.chosen, part.by_region)
         whole, wholes = placed([part.whole], row), self._moving(part.wholes, sample.regions)
         algorithm, streams, together = rows.algorithm, rows.streams, whole >= 0
         algorithm[together] = wholes.algorithm[whole[together]]
@@ -304,7 +308,7 @@ class Lowering:
         orbits = self.kinds.refined(kinds, seeds)
         points = ready.chosen.on(orbits.is_first)
         parts = Found([kind.part(orbits) for kind in kinds], which, ready.by_region.shift)
-        rows, row = self._assemble(ready.numbers, points, parts, ready.used, self.store.box_dtype)
+        rows, row = self._assemble(ready, points, parts, self.store.box_dtype)
         finer = partial(self._rows_of, ready, kinds, which, seeds)
         return with_peers(rows, row, kinds, which, orbits, finer)
 
@@ -322,7 +326,7 @@ class Lowering:
     def _marked(self, devices: Devices, used: Array) -> Array:
         """Of every device, whether it is one of these; ValueError if there is no such device."""
         if callable(devices):
-            devices = devices(tuple(sorted(used.tolist())))
+            devices = devices(tuple(used.tolist()))
         is_marked = np.zeros(len(self.machine.devices), np.bool_)
         for device in devices:
             if not (is_whole(device, 0) and device < len(is_marked)):
@@ -382,10 +386,9 @@ class Lowering:
 
     def _assemble(
         self,
-        numbers: Array,
+        ready: Ready,
         chosen: DistinctPoints,
         by_region: Found,
-        used: Array,
         box_dtype: type[np.signedinteger[Any]] = np.int64,
     ) -> tuple[TaskGraph, Array]:
         """The task graph, without algorithms, and which row everything is, in the order in which it is found."""
@@ -394,7 +397,7 @@ class Lowering:
         check_room(int(count.sum()))
         first, instances = self._instances(by_region, regions, box_dtype)
         points = point_columns(self._args, chosen)
-        points["arg_instance"] = self.order.instances(by_region, count[: len(numbers)], first)
+        points["arg_instance"] = self.order.instances(by_region, count[: len(ready.numbers)], first)
         if points["ordinal"].any():
             note_later_parts(points)
         moves = move_columns(by_region, regions, self._itemsize, first, self.ndim)
@@ -403,12 +406,12 @@ class Lowering:
         task_graph = self._task_graph(
             [points, moves],
             row,
-            tuple(self.launches.of(op, number) for op, number in enumerate(numbers.tolist())),
+            tuple(self.launches.of(op, number) for op, number in enumerate(ready.numbers.tolist())),
             dep_ptr=dep_ptr,
             dep_row=dep_row,
             homes=self._homes(by_region, first, lambda f: f.homes),
             fetches=self._fetches(by_region, first),
-            devices_used=tuple(sorted(used.tolist())),
+            devices_used=tuple(ready.devices.tolist()),
             box_dtype=box_dtype,
             **instances,
         )

@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from taskflow.core.columns import Array
+from taskflow.core.columns import Array, pointers
 from taskflow.core.errors import InternalError
 from taskflow.core.system import free_bytes
 from taskflow.lowering.life import Life, Lives
@@ -111,14 +111,15 @@ class Mover:
         self.room = 1
         self.asking = -1
 
-    def world(self, points_of: Array, used: Array, store: PointStore) -> tuple[Any, ...]:
+    def world(self, points_of: Array, used: Sequence[Array], store: PointStore) -> tuple[Any, ...]:
         """`moving.World`; as plain tuples, since of a named one numba takes six times as long to find out the type."""
         tables = tuple(self.table), tuple(store.table)
         arriving = self.doors, int(self.is_queued)
         return (
             *tables,
             points_of,
-            used,
+            pointers([len(of_job) for of_job in used]),
+            np.concatenate(used),
             tuple(self.equals),
             *self.few,
             *arriving,
@@ -126,13 +127,15 @@ class Mover:
             self.piece_bytes,
         )
 
-    def move(self, number: int, points_of: Array, used: Array, store: PointStore) -> Fragment:
+    def move(
+        self, number: int, points_of: Array, used: Sequence[Array], store: PointStore
+    ) -> Fragment:
         """The fragment of one region.
 
         Args:
             number: of the region.
             points_of: number of the points of every operator.
-            used: the devices in use.
+            used: the devices in use, of every job.
             store: of the points.
         """
         from taskflow.lowering import moving  # numba: imported on first use
@@ -144,7 +147,8 @@ class Mover:
             end, more, *columns = moving.move(number, world, self.memory, self.room)
             self.make_room(number, end, more)
         ndim = self.lives[number].region.ndim
-        return _fragment(State(self.memory), ndim, store.box_dtype, used, *columns)
+        fetch = used[self.table.region["job"][number]]
+        return _fragment(State(self.memory), ndim, store.box_dtype, fetch, *columns)
 
     def forget(self) -> None:
         """Give the memory back in which regions were played."""
@@ -182,7 +186,7 @@ def _fragment(
     s: State,
     ndim: int,
     box_dtype: type[np.signedinteger[Any]],
-    used: Array,
+    fetch: Array,
     version_row: Array,
     event_instance: Array,
     homes: Array,
@@ -209,7 +213,7 @@ def _fragment(
         _narrow(_sorted(s.edge[: s.edges])),
         instances[: len(homes)],
         boxes(s.need_box, homes),
-        np.stack([used[: len(fetching)], fetching], axis=1),
+        np.stack([fetch[: len(fetching)], fetching], axis=1),
     )
 
 

@@ -57,7 +57,7 @@ class World(NamedTuple):
     Attributes:
         lives, table: of all regions, of all points.
         points_of: number of the points of every operator.
-        used: the devices that fetch what is fetched.
+        used_ptr, used: the devices of every job, which fetch what it makes and is fetched.
         equals: see `MachineModel.equals`.
         few_sums, few_gathers, few_exchanges, has_relays, doors, is_queued, room_bytes, piece_bytes: see `State`.
     """
@@ -65,6 +65,7 @@ class World(NamedTuple):
     lives: Lives
     table: PointTable
     points_of: Any
+    used_ptr: Any
     used: Any
     equals: Equals
     few_sums: int
@@ -124,8 +125,9 @@ def move(region: int, world: Any, memory: Any, room: int) -> Any:
 @inner
 def world_of(plain: Any) -> World:
     """A world of plain tuples."""
+    lives, table, points_of, used_ptr, used, equals = plain[:6]
     return World(
-        Lives(*plain[0]), PointTable(*plain[1]), plain[2], plain[3], Equals(*plain[4]), *plain[5:]
+        Lives(*lives), PointTable(*table), points_of, used_ptr, used, Equals(*equals), *plain[6:]
     )
 
 
@@ -144,7 +146,9 @@ def play_region(region: int, world: World, memory: Any, room: int, is_brief: boo
     life, points = load(region, world.lives, world.points_of, world.table)
     ordinal = ordinals_of(points.device, life.event_ptr, len(world.equals.host))
     has_parts = len(ordinal) > 0 and ordinal.max() > 0
-    fetch = world.used if life.is_fetched else world.used[:0]
+    fetch = world.used[:0]
+    if life.is_fetched:
+        fetch = world.used[world.used_ptr[life.job] : world.used_ptr[life.job + 1]]
     none = np.empty(0, np.int64)
     order = named_by(points, fetch, world)
     fetch = number_anew(points, fetch, order, len(world.equals.host))

@@ -149,10 +149,11 @@ class ChosenPoints:
         devices: Array = self._table.device[first : first + points]
         return devices
 
-    def used(self) -> Array:
-        """The devices in use, in the order in which the operators name them."""
-        first = np.sort(np.unique(self.which, return_index=True)[1])
-        spans = self._records[["first_device", "points"]][self.which[first]].tolist()
+    def used(self, ops: Array) -> Array:
+        """The devices that some operators use, in the order in which they name them."""
+        which = self.which[ops]
+        first = np.sort(np.unique(which, return_index=True)[1])
+        spans = self._records[["first_device", "points"]][which[first]].tolist()
         names = np.concatenate([self._table.device[a : a + n] for a, n in dict.fromkeys(spans)])
         place = np.full(int(names.max()) + 1, len(names))
         place[names[::-1]] = np.arange(len(names))[::-1]

@@ -6,7 +6,7 @@ import numpy as np
 
 from taskflow.core.compiling import tiered
 from taskflow.graph.phases import Phase
-from taskflow.tasks.task_graph import Array, Kind, TaskGraph
+from taskflow.tasks.task_graph import Array, Kind, Launch, TaskGraph
 
 ORDERS_OF_JOBS = "forward_first", "critical_path", "own_path", "crossover"  # which are tried
 
@@ -27,7 +27,7 @@ def crossover(task_graph: TaskGraph, seconds: Array) -> Array:
     jobs = _numbers(task_graph)
     turn = np.zeros(len(task_graph))
     of_launch = np.array(
-        [_turn(n.step / n.pace, jobs[n.job], len(jobs), n.phase) for n in task_graph.launches]
+        [_turn(n.step / n.pace, jobs[_job(n)], len(jobs), n.phase) for n in task_graph.launches]
     )
     points = task_graph.launch >= 0
     turn[points] = of_launch[task_graph.launch[points]]
@@ -55,7 +55,7 @@ def jobs_of(task_graph: TaskGraph) -> Array:
     """The number of the job of every row; 0 for what moves a region that several share."""
     jobs = _numbers(task_graph)
     of_region = np.array([jobs.get(r.name.partition("/")[0], 0) for r in task_graph.regions])
-    of_launch = np.array([jobs[n.job] for n in task_graph.launches])
+    of_launch = np.array([jobs[_job(n)] for n in task_graph.launches])
     of_rows: Array = np.where(
         task_graph.launch >= 0,
         of_launch[task_graph.launch],
@@ -66,4 +66,9 @@ def jobs_of(task_graph: TaskGraph) -> Array:
 
 def _numbers(task_graph: TaskGraph) -> dict[str, int]:
     """Job -> its number, in the order of the program."""
-    return {job: k for k, job in enumerate(dict.fromkeys(n.job for n in task_graph.launches))}
+    return {job: k for k, job in enumerate(dict.fromkeys(map(_job, task_graph.launches)))}
+
+
+def _job(launch: Launch) -> str:
+    """Of the graphs that were joined last, the one whose launch it is."""
+    return launch.job.partition("/")[0]

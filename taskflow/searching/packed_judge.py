@@ -44,7 +44,7 @@ class Chosen:
         named: operators that have a configuration of their own although they follow another, by number.
         points, rows: per operator the number of its points in a `PointStore`, and of their rows in a pool.
         fragment: per region the number of its fragment in a pool.
-        used: the devices in use, in the order in which operators name them.
+        used: the devices of every job, in the order in which operators name them.
         ops, regions: those that are other than in the current strategy.
         missing, new: regions whose fragments are to be made, and what these depend on, with their numbers.
         work: seconds that every stream has to do.
@@ -55,7 +55,7 @@ class Chosen:
     points: Array
     rows: Array
     fragment: Array
-    used: tuple[int, ...]
+    used: tuple[tuple[int, ...], ...]
     work: Array
     timed: Timed
     ops: Array
@@ -113,6 +113,7 @@ class PackedJudge:
         self._prepared: dict[object, tuple[ParallelConfig, Array]] = {}
         self._region_kind = list(zip(lowering.dtype_kind, lowering.life_kind, strict=True))
         idle = {*constants(lowering.lives)}
+        self._job = lowering.mover.table.region["job"].tolist()
         self._by_used = idle | lowering.fetched
         self.touching = [() if k in idle else life.ops for k, life in enumerate(lowering.lives)]
         self._regions: list[list[int]] = [[] for _ in lowering.operators]
@@ -252,7 +253,7 @@ class PackedJudge:
         """The numbers of its fragments, those that are to be made among them."""
         points = chosen.points.tolist()
         fragment = chosen.fragment.copy()
-        used = self._used(points)
+        used = tuple(self._used(chosen.points[ops].tolist()) for ops in self.lowering.jobs)
         first = self.pool.fragments
         regions = {region for op in chosen.ops.tolist() for region in self._regions[op]}
         if used != chosen.used:
@@ -269,13 +270,14 @@ class PackedJudge:
         chosen.used = used
         chosen.regions = np.flatnonzero(fragment != self.current.fragment)
 
-    def key(self, region: int, points: Sequence[int], used: Sequence[int]) -> Hashable:
-        """What its fragment depends on: its life, its operators' points and, where it is fetched, who is in use."""
+    def key(self, region: int, points: Sequence[int], used: Sequence[Sequence[int]]) -> Hashable:
+        """What its fragment depends on: its life, its operators' points and, where it is fetched, who fetches it."""
         of_points = tuple([points[op] for op in self.touching[region]])
-        return self._region_kind[region], used if region in self._by_used else (), of_points
+        fetch = used[self._job[region]] if region in self._by_used else ()
+        return self._region_kind[region], fetch, of_points
 
     def _used(self, points: Sequence[int]) -> tuple[int, ...]:
-        """The devices in use, in the order in which operators name them."""
+        """The devices that points of these numbers are on, in the order in which operators name them."""
         devices = dict[int, None]()
         for number in dict.fromkeys(points):
             devices |= dict.fromkeys(self.lowering.store.config(number).devices)
@@ -307,7 +309,7 @@ class PackedJudge:
             if is_limited and self._pass(chosen, limit) > limit:
                 return math.inf
             more = chosen.missing[done : 2 * done + 1] if is_limited else chosen.missing
-            self.pool.add_fragments(np.array(more), chosen.points, np.array(chosen.used))
+            self.pool.add_fragments(np.array(more), chosen.points, list(map(np.array, chosen.used)))
             done += len(more)
         if done:
             if is_limited and self._pass(chosen, limit) > limit:

@@ -93,8 +93,8 @@ class Pool:
             self.packed.seconds[begin:end] = seconds
         return rows
 
-    def add_fragments(self, regions: Array, numbers: Array, used: Array) -> None:
-        """Append the fragments of some regions, given the points of all operators and the devices in use.
+    def add_fragments(self, regions: Array, numbers: Array, used: Sequence[Array]) -> None:
+        """Append the fragments of some regions, given the points of all operators and the devices of every job.
 
         Collectives take nothing until `settle` finds what they do take; `drop` takes all out again that was appended
         since then.
@@ -120,7 +120,7 @@ class Pool:
         """Take the fragments out that are not settled."""
         self.packed.filled[:] = self._settled
 
-    def _pack_regions(self, regions: Array, numbers: Array, used: Array) -> None:
+    def _pack_regions(self, regions: Array, numbers: Array, used: Sequence[Array]) -> None:
         mover = self.lowering.mover
         done = 0
         world = mover.world(numbers, used, self.lowering.store)

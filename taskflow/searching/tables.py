@@ -113,7 +113,7 @@ def _fragments(
                 numbers[family == f] = points[family == f, number]
             key = judge.key(region, numbers.tolist(), ())
             if key not in judge.pool.known:
-                judge.pool.add_fragments(np.array([region]), numbers, every)
+                judge.pool.add_fragments(np.array([region]), numbers, [every])
                 judge.pool.settle({key: judge.pool.fragments - 1})
             fragment[region, chosen[0], chosen[-1]] = judge.pool.known[key]
     return families, fragment

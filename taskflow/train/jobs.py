@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from taskflow.checkpoint.history import History, Position, plan_notes
 from taskflow.core.numbers import whole
 from taskflow.cost.model import CostModel
 from taskflow.execute import Executor
-from taskflow.graph.beside import beside, in_job
+from taskflow.graph.beside import beside, in_job, in_turn, output_in_turn
 from taskflow.graph.graph import Graph
 from taskflow.lowering import lower
 from taskflow.machine import MachineModel
@@ -46,6 +46,8 @@ class Job:
         learning_rate: step -> rate (see `taskflow.rates`).
         checkpoint: a folder of checkpoints, one after each epoch. They are those of a `Trainer` of this graph alone,
             which loads them and goes on.
+        steps: so many steps while others take one of theirs, where this job is quicker; the batches of an epoch are a
+            multiple of it, and the learning rate is that of the optimizer.
     """
 
     graph: Graph
@@ -54,6 +56,7 @@ class Job:
     strategy: Strategy | Rule = data_parallel
     learning_rate: Rate | None = None
     checkpoint: str | Path | None = None
+    steps: int = 1
 
 
 class Jobs:
@@ -65,7 +68,8 @@ class Jobs:
         order: of rows, what a `Plan` takes; default: of several the one whose step is predicted to take least.
 
     Raises:
-        ValueError: there are no jobs, or nobody knows how many batches an epoch of one has.
+        ValueError: there are no jobs, nobody knows how many batches an epoch of one has, or these are no multiple of
+            its steps; a job of several steps has a rate that changes.
     """
 
     def __init__(
@@ -83,6 +87,9 @@ class Jobs:
         self.jobs = dict(jobs)
         for name, job in self.jobs.items():
             whole(f"job '{name}'", "epochs", job.epochs)
+            whole(f"job '{name}'", "steps", job.steps)
+            if job.steps > 1 and job.learning_rate is not None:
+                raise ValueError(f"job '{name}': the learning rate of {job.steps} steps is one")
         self._strategies: dict[str, Strategy] = {}
         self._savers: dict[str, Executor] = {}
         self._order = order
@@ -94,9 +101,8 @@ class Jobs:
                 self._order = _fastest(graph, self._plan(self.jobs), machine)
             return self._plan(self.jobs)
 
-        graph = beside({name: job.graph for name, job in self.jobs.items()})
         self.trainer = Trainer(
-            graph,
+            _joined(self.jobs),
             machine=machine,
             strategy=place,
             seed=seed,
@@ -112,11 +118,15 @@ class Jobs:
         for name, batches in self._batches.items():
             if not batches.count:
                 raise ValueError(f"job '{name}': how many batches an epoch has is not known")
+            if batches.count % (steps := self.jobs[name].steps):
+                raise ValueError(
+                    f"job '{name}': {batches.count} batches an epoch are no multiple of {steps} steps"
+                )
         self.positions = {name: Position(batches.count) for name, batches in self._batches.items()}
 
-    def _plan(self, names: Mapping[str, object]) -> Plan:
-        strategy = Strategy.beside({name: self._strategies[name] for name in names})
-        return Plan(strategy, schedule=self._order)
+    def _plan(self, jobs: Mapping[str, Job]) -> Plan:
+        strategies = {name: self._strategies[name] for name in jobs}
+        return Plan(Strategy.beside(strategies, _steps(jobs)), schedule=self._order)
 
     def fit(self) -> dict[str, History]:
         """Train all jobs to the end of their epochs; the history of each.
@@ -144,13 +154,12 @@ class Jobs:
         if moment.is_epoch:
             return None
         running = self._running()
-        for name in running:
+        for name, job in running.items():
             position = self.positions[name]
-            begin = f"{name}."
-            outputs = {
-                k.removeprefix(begin): v for k, v in moment.outputs.items() if k.startswith(begin)
-            }
-            position.pass_batch(outputs or None)
+            for step in range(job.steps):
+                called = {k: output_in_turn(k, name, step) for k in job.graph.outputs}
+                outputs = {k: moment.outputs[n] for k, n in called.items() if n in moment.outputs}
+                position.pass_batch(outputs or None)
             if position.batch == position.batches:
                 position.pass_epoch({})
                 self._save(name)
@@ -158,7 +167,7 @@ class Jobs:
         self._write_rates(moment.executor, left)
         if len(left) == len(running) or not left:
             return None
-        return beside({name: job.graph for name, job in left.items()}), self._plan(left)
+        return _joined(left), self._plan(left)
 
     def _running(self) -> dict[str, Job]:
         return {n: job for n, job in self.jobs.items() if self.positions[n].epoch < job.epochs}
@@ -168,7 +177,8 @@ class Jobs:
         if job.checkpoint is not None:
             notes = plan_notes(Plan(self._strategies[name]))
             notes["position"] = to_builtins(self.positions[name])
-            files.save(self._savers[name], job.checkpoint, keep=3, notes=notes)
+            saver = self._savers[name]
+            files.save(saver, job.checkpoint, 3, notes, steps=saver.steps * job.steps)
 
     def _write_rates(self, step: Executor, jobs: Mapping[str, Job]) -> None:
         for name, job in jobs.items():
@@ -185,7 +195,9 @@ class _Together:
         self._batches = batches
 
     def __len__(self) -> int:
-        return max(self._batches[name].count * job.epochs for name, job in self._jobs.items())
+        return max(
+            self._batches[name].count * job.epochs // job.steps for name, job in self._jobs.items()
+        )
 
     def epoch(self, number: int) -> Iterator[Feeds]:
         """The feeds of every step of the whole run."""
@@ -194,13 +206,20 @@ class _Together:
             for name, job in self._jobs.items()
         }
         for _ in range(len(self)):
-            ahead = {name: next(batches, None) for name, batches in running.items()}
             yield {
-                in_job(region, name): value
-                for name, batch in ahead.items()
-                if batch is not None
-                for region, value in batch[1].items()
+                in_turn(region, name, step): value
+                for name, batches in running.items()
+                for step, (_, batch) in enumerate(islice(batches, self._jobs[name].steps))
+                for region, value in batch.items()
             }
+
+
+def _steps(jobs: Mapping[str, Job]) -> dict[str, int]:
+    return {name: job.steps for name, job in jobs.items()}
+
+
+def _joined(jobs: Mapping[str, Job]) -> Graph:
+    return beside({name: job.graph for name, job in jobs.items()}, steps=_steps(jobs))
 
 
 def _called(rule: Strategy | Rule, graph: Graph, machine: MachineModel) -> Strategy:

@@ -62,6 +62,33 @@ def test_jobs_begin_and_go_on_as_alone():
             np.testing.assert_array_equal(kept[f"{job}/{name}"], value)
 
 
+def test_a_job_computes_the_bits_of_alone_whoever_is_beside():
+    """a is on three devices of eight: a sum for all of them is another collective's, 1 ulp apart with these feeds."""
+    machine = MachineModel.uniform(8)
+    feed = feeds(2, 24)
+
+    def on(graph, devices):
+        return taskflow.data_parallel(graph, MachineModel.uniform(devices))
+
+    def step(graph, strategy, fed):
+        rows = taskflow.lower(graph, strategy, machine)
+        fetching = {name: [device for device, _, _ in at] for name, at in rows.fetches.items()}
+        with taskflow.Executor(rows, seed=5) as step:
+            return [step(fed) for _ in range(2)][-1], fetching
+
+    jobs = {"a": net(batch=24), "b": net(4, 24)}
+    graph = taskflow.beside(jobs)
+    strategy = Strategy.beside({"a": on(jobs["a"], 3), "b": on(jobs["b"], 8)})
+    outer = taskflow.beside({"first": graph, "c": net()})
+    with_c = Strategy.beside({"first": strategy, "c": on(net(), 4)})
+    fed = of_jobs({"a": feed, "b": feed})
+    alone, _ = step(jobs["a"], on(jobs["a"], 3), feed)
+    two, fetching = step(graph, strategy, fed)
+    three, _ = step(outer, with_c, of_jobs({"first": fed, "c": feeds()}))
+    assert fetching == {"a.loss": [0, 1, 2], "b.loss": list(range(8))}
+    assert alone["loss"] == two["a.loss"] == three["first.a.loss"]
+
+
 @pytest.mark.parametrize("order", ["program", "crossover"])
 @pytest.mark.parametrize("repeat", [1, 2])
 def test_a_quick_job_takes_several_steps_in_one(repeat, order):

@@ -34,7 +34,7 @@ def shifted(row, shift):
 def find(lowering, configs):
     """The fragments under `configs`, held to those that movement gives."""
     numbers = lowering.numbers(Strategy.of_graph(lowering.graph, configs))
-    used = np.unique(np.concatenate([lowering.store.points(n).device for n in numbers]))
+    used = [np.unique(np.concatenate([lowering.store.points(n).device for n in numbers]))]
     found = lowering.fragments.find(numbers, used)
     for region in range(len(lowering.regions)):
         expected = lowering.mover.move(region, numbers, used, lowering.store)

@@ -67,4 +67,4 @@ def test_the_table_has_a_box_for_scalars():
     assert list(alive) == ["x", "loss"]
     assert table.whole.tolist() == [0, 4, 0, 6, 0, 1] and table.whole_ptr.tolist() == [0, 4, 6]
     itemsize = [life.region.itemsize for life in alive.values()]
-    assert table.region.tolist() == [(itemsize[0], 0, 0, 0, 1), (itemsize[1], 0, 1, 1, 1)]
+    assert table.region.tolist() == [(itemsize[0], 0, 0, 0, 1, 0), (itemsize[1], 0, 1, 1, 1, 0)]

@@ -282,7 +282,7 @@ def test_a_changed_operator_lowers_itself_and_its_neighbours_again():
     machine = MachineModel.uniform(2)
     lowering = Lowering(graph, machine)
     strategy = taskflow.data_parallel(graph, machine)
-    regions, used = list(graph.regions.values()), np.arange(2)
+    regions, used = list(graph.regions.values()), [np.arange(2)]
 
     def fragments():
         found = lowering.fragments.find(lowering.numbers(strategy), used)

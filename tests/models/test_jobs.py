@@ -18,9 +18,9 @@ def test_links_carry_what_they_can(capsys):
     """Elements of the largest size, of every cloud to every other; none over its budget."""
     pytest.importorskip("sklearn")
     whole = micro_clouds.learn("whole", 1.0, False, False, 4)
-    part = micro_clouds.learn("part", 776e-6, True, False, 4)
-    assert part[1] == 12 * (4 + 8 * 96) and part[1] < 0.05 * whole[1] and part[2] < 0.1 * whole[2]
-    assert "at most    772 of a link" in capsys.readouterr().out
+    part = micro_clouds.learn("part", 772e-6, True, False, 4)
+    assert part[1] == 12 * 8 * 96 and part[1] < 0.05 * whole[1] and part[2] < 0.1 * whole[2]
+    assert "at most    768 of a link" in capsys.readouterr().out
 
 
 def test_the_largest_elements_arrive():

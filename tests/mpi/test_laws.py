@@ -20,7 +20,14 @@ from taskflow.schedule.orders import NAMED
 from taskflow.testing import check_operator
 from tests import laws, tiny
 from tests.ops.strategies import operator_graphs
-from tests.strategies import Model, graphs, plans_in_time, whole_plans, with_homes
+from tests.strategies import (
+    Model,
+    beside_each_other,
+    graphs,
+    plans_in_time,
+    whole_plans,
+    with_homes,
+)
 from tests.ways import SEEDS, SIZE, WAYS
 
 GRAPHS = {"tiny": graphs(), "operators": operator_graphs()}
@@ -49,7 +56,10 @@ def driver(draw, way, models, options):
 
 
 def own_rows(draw, way, models, options):
-    """Halos, uneven splits and updates among them."""
+    """Halos, uneven splits and updates among them; and jobs, of which some ranks have no device."""
+    models = draw(
+        st.sampled_from((models, st.lists(models, min_size=2, max_size=2).map(beside_each_other)))
+    )
     laws.own_rows_give_the_bits_of_all(*way.placed(draw, models), **options)
 
 

@@ -1,6 +1,7 @@
 """Several trainings as one: each learns what it learns alone, leaves when it is over, and keeps its checkpoints."""
 
 import numpy as np
+import pytest
 
 import ops
 import taskflow
@@ -72,6 +73,32 @@ def test_each_job_learns_what_it_learns_alone(tmp_path):
         np.testing.assert_array_equal(more[0][1][region], value)
 
 
+@pytest.mark.parametrize("others_epochs", [1, 3])
+def test_a_quick_job_takes_several_steps_while_another_takes_one(tmp_path, others_epochs):
+    """a: eight steps, two at a time; b is over before it, or goes on after."""
+    jobs = Jobs(
+        {
+            "a": Job(net(6), batches(0, 32), epochs=2, steps=2, checkpoint=tmp_path / "a"),
+            "b": Job(net(4), batches(1, 16), epochs=others_epochs),
+        },
+        machine=MACHINE,
+        costs=taskflow.CostModel.analytic(MACHINE),
+        quiet=True,
+        seed=4,
+    )
+    histories = jobs.fit()
+    plain = alone(6, batches(0, 32), 2, checkpoint=tmp_path / "alone")
+    other = alone(4, batches(1, 16), others_epochs)
+    for name, (history, regions) in (("a", plain), ("b", other)):
+        assert histories[name].outputs == history.outputs
+        step = jobs.executor(name)
+        for region, value in regions.items():
+            np.testing.assert_array_equal(step.read(region), value, err_msg=f"{name}/{region}")
+    assert checkpoint.latest(tmp_path / "a").name == "step-00000008"
+    more = [alone(6, batches(0, 32), 3, checkpoint=tmp_path / name) for name in ("a", "alone")]
+    assert more[0][0].outputs == more[1][0].outputs
+
+
 def test_the_best_copy_pulls_the_others():
     graph = taskflow.beside({"p": net(4), "q": net(4)})
     trainer = taskflow.Trainer(
@@ -114,6 +141,16 @@ test_refused = each_refused(
             "no epochs",
             lambda: Jobs({"a": Job(net(4), batches(0, 8), epochs=0)}, machine=MACHINE),
             "job 'a': epochs is 0, a whole number from 1 is needed",
+        ),
+        (
+            "an epoch that ends within a step",
+            lambda: Jobs({"a": Job(net(4), batches(0, 24), steps=2)}, machine=MACHINE, quiet=True),
+            "job 'a': 3 batches an epoch are no multiple of 2 steps",
+        ),
+        (
+            "a rate within a step",
+            lambda: Jobs({"a": Job(net(4), batches(0, 16), steps=2, learning_rate=rate)}),
+            "job 'a': the learning rate of 2 steps is one",
         ),
     ]
 )
