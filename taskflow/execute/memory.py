@@ -45,7 +45,7 @@ class Memory:
         self._wholes: dict[
             int, tuple[Array, tuple[int, ...]]
         ] = {}  # in the region's order, and where they begin
-        size: list[int] = plan.peak_bytes.tolist()
+        size: list[int] = (plan.peak_bytes + plan.host_bytes).tolist()
         shared = self.share(sum(size[d] for d in self.devices)) if share_memory else None
         self.is_shared = shared is not None
         if shared is None:

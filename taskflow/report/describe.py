@@ -69,6 +69,8 @@ def describe_plan(plan: Plan) -> str:
     parts += [f"schedule {order_name(plan.schedule)}"] if plan.schedule is not None else []
     names = plan.recomputed if len(plan.recomputed) <= 6 else [f"{len(plan.recomputed)} operators"]
     parts += [f"computed again: {', '.join(names)}"] if names else []
+    away = len(plan.offloaded)
+    parts += [f"in the memory of hosts: {away} regions"] if away else []
     parts += [f"homes of {len(plan.homes)} parameters"] if plan.homes else []
     size = plan.bucket_bytes
     parts += [f"collectives in buckets of {describe_memory(size)}"] if size else []

@@ -128,7 +128,7 @@ def _graph_key(plan: Plan) -> tuple[object, ...]:
 
 def transformed(plan: Plan) -> tuple[object, ...]:
     """What decides the graph that runs."""
-    return plan.recomputed, plan.homes, plan.gathers_again, plan.gathers
+    return plan.recomputed, plan.homes, plan.offloaded, plan.gathers_again, plan.gathers
 
 
 def _count_devices(rows: TaskGraph) -> int:
