@@ -20,7 +20,8 @@ def change_again(plan: Plan, problem: SearchProblem, generator: np.random.Genera
     if not names or problem.space is not None:
         return None
     chosen = toggled(names, set(plan.recomputed), generator)
-    return replace(plan, recomputed=tuple(name for name in names if name in chosen))
+    again = tuple(name for name in names if name in chosen)
+    return problem.fitted(replace(plan, recomputed=again))
 
 
 def toggled(names: Sequence[str], now: set[str], generator: np.random.Generator) -> set[str]:
