@@ -20,10 +20,7 @@ from dataclasses import replace
 from importlib import import_module
 from typing import Any, NamedTuple
 
-import numpy as np
-
 import taskflow
-from taskflow.comm.transport import connect
 from taskflow.machine import Link
 from taskflow.machine.hostmemory import HostMemory
 from taskflow.searching.moves import MOVES
@@ -59,9 +56,7 @@ def machine_of(row: Row) -> taskflow.MachineModel:
     device = replace(preset.devices[0], memory_bytes=row.device_gib * GIB)
     links = [link for link in preset.links if "nvswitch" in link.ends]
     switches = range(DEVICES // row.sharing)
-    ways: list[tuple[int | str, str]] = [
-        (d, f"pcie{d // row.sharing}") for d in range(DEVICES)
-    ]
+    ways: list[tuple[int | str, str]] = [(d, f"pcie{d // row.sharing}") for d in range(DEVICES)]
     for ends in (*ways, *((f"pcie{k}", "host") for k in switches)):
         wide = 8 if row.sharing == DEVICES and ends[1] == "host" else 1
         facts = PCIE | {"bandwidth": wide * PCIE["bandwidth"]}
