@@ -51,7 +51,8 @@ class Population:
         leader = Leader(outcome, kind, outcome.with_room * over**2)
         if math.isfinite(leader.score):
             self.leaders = sorted([*self.leaders, leader], key=lambda each: each.score)
-            same = [each for each in self.leaders if each.kind == kind]
+            alike = kind, bool(outcome.plan.offloaded)
+            same = [x for x in self.leaders if (x.kind, bool(x.outcome.plan.offloaded)) == alike]
             if len(same) > KEPT:
                 self.leaders.remove(same[-1])
 

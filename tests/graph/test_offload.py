@@ -16,13 +16,17 @@ from taskflow import (
     lower,
     offload,
     recompute,
-    simulate,
 )
 from taskflow.machine import Link
 from taskflow.machine.hostmemory import AWAY, BACK
+from taskflow.report.describe import describe_plan
+from taskflow.searching.moves.away import change_offload
+from taskflow.searching.moves.shape import plan_of
+from taskflow.searching.problem import SearchProblem
+from taskflow.searching.shapes import HOMES, PlanShape
 from taskflow.tasks.memory import ALIGNMENT, plan_memory
 from tests import laws
-from tests.graph.test_homes import FLOAT64, kept_bytes
+from tests.graph.test_homes import FLOAT64, kept_bytes, network
 from tests.strategies import Model, feeds_of, hosted
 
 TWO, WIDTH, SAMPLES = hosted(MachineModel.uniform(2)), 16, 512
@@ -150,20 +154,31 @@ def test_it_composes(plain):
     laws.assert_close(found, expected, 1e-12)
 
 
-def test_a_search_offloads_what_does_not_fit(plain):
-    """Without memory of hosts nothing fits, and with it the move finds what does."""
-    costs = CostModel.analytic(TWO)
-    data = simulate(lower(plain, taskflow.data_parallel(plain, TWO), TWO), costs)
-    need = int(data.peak_bytes.max())
-    machine = TWO.with_rates(memory_bytes=need // 2)
-    result = taskflow.search(plain, machine, CostModel.analytic(machine), proposals=1500)
-    assert result.plan.offloaded
-    assert f"in the memory of hosts: {len(result.plan.offloaded)} regions" in str(result)
-    text = str(taskflow.explain(plain, result.plan, machine, CostModel.analytic(machine)))
+def test_a_move_makes_a_plan_fit():
+    """Fully sharded state that does not fit: all of one kind goes to the host, then runs of it go and come back."""
+    graph = network(2, 2)
+    size = sum(region.size_bytes for region in graph.parameters)
+    machine = hosted(MachineModel.uniform(2).with_rates(memory_bytes=int(1.8 * size)))
+    problem = SearchProblem(graph, machine, CostModel.analytic(machine))
+    plan = plan_of(PlanShape(state=HOMES), problem)
+    assert not problem.judge.judge(plan).fits
+    generator = np.random.default_rng(0)
+    outcomes = []
+    for _ in range(12):
+        plan = change_offload(plan, problem, generator)
+        outcomes.append(problem.judge.judge(plan))
+    fitting = [outcome for outcome in outcomes if outcome.fits]
+    assert fitting and len(fitting) < len(outcomes)
+    found = fitting[0].plan
+    text = str(taskflow.explain(graph, found, machine, problem.costs, alternatives=0))
     assert "in the memory of hosts, " in text
-    without = replace(machine, memories=(), links=MachineModel.uniform(2).links)
-    with pytest.raises(ValueError, match="no start fits into memory"):
-        taskflow.search(plain, without, CostModel.analytic(without), proposals=1500)
+    assert describe_plan(found).endswith(
+        f"in the memory of hosts: {len(found.offloaded)} regions; "
+        f"homes of {len(found.homes)} parameters"
+    )
+    without = replace(machine, memories=())
+    bare = SearchProblem(graph, without, CostModel.analytic(without))
+    assert change_offload(plan, bare, generator) is None
 
 
 def test_a_plan_file_says_what_is_offloaded(plain, tmp_path):
