@@ -14,20 +14,35 @@ Models: widths and layers of GPT-3 (Brown et al., 2020, table 2.1), Adam, bfloat
 from __future__ import annotations
 
 import argparse
+import sys
 import time
 from collections.abc import Sequence
 from dataclasses import replace
 from importlib import import_module
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
+from emulated_plans import Run
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from predict import make_feeds
+
 import taskflow
+from taskflow.comm.transport import connect
+from taskflow.graph.offload import offloaded
 from taskflow.machine import Link
 from taskflow.machine.hostmemory import HostMemory
 from taskflow.searching.moves import MOVES
 from taskflow.searching.moves.away import change_offload
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from tests import laws
+from tests.strategies import graphs, hosted, whole_plans
+
 GIB = 1 << 30
 DEVICES = 8
+EMULATED_FLOPS = 2e9  # of a device: so slow that several share a core
 PCIE = {"bandwidth": 32e9, "latency_seconds": 1.25e-6, "efficiency": 0.75}
 
 
@@ -116,6 +131,67 @@ def full_size(rows: Sequence[Row], proposals: int) -> None:
             print(f"  {seconds[1] / seconds[0]:.3f} x as fast as without", flush=True)
 
 
+def check_laws(count: int) -> None:
+    """Random graphs under random plans that keep something in the memory of hosts, each against one device."""
+    done: list[bool] = []
+
+    @settings(max_examples=8 * count, deadline=None, derandomize=True, database=None)
+    @given(st.data())
+    def check(data: st.DataObject) -> None:
+        model = data.draw(graphs())
+        machine, plan = data.draw(whole_plans(model.graph))
+        if len(done) == count or not offloaded(plan.transform(model.graph)):
+            return
+        expected = laws.one_device(model, hosted(taskflow.MachineModel.uniform(1)), 2)
+        with TemporaryDirectory() as folder:
+            path = Path(folder, "plan.json")
+            done.append(laws.any_plan_is_one_device(model, machine, plan, expected, path))
+
+    begin = time.process_time()
+    check()
+    took = f"[{time.process_time() - begin:.0f} CPU s]"
+    print(f"{len(done)} random plans that offload, proven and equal to one device within 1e-10")
+    print(f"(of {done.count(False)} the order is refused) {took}")
+
+
+def emulated(rows: Sequence[Row], rounds: int) -> None:
+    """Rows at an eighth of their width, 1/64 of the parameters, with as much of each rate, run in real time."""
+    size = connect().size
+    for row in rows:
+        hidden = row.hidden // 8
+        graph = gpt(2, hidden, 64, size, vocabulary=512)
+        wide = machine_of(row)
+        rate = EMULATED_FLOPS / (wide.devices[0].rate("bfloat16") * row.hidden / hidden)
+        there = wide.host_ways.bandwidth[0, 0] * (row.hidden / hidden) ** 2 * rate
+        device = taskflow.Device(
+            "emulated", 0, 8 * GIB, EMULATED_FLOPS, EMULATED_FLOPS, overhead_seconds=2e-3
+        )
+        machine = taskflow.MachineModel.uniform(size, device, 4 * there, 1e-3)
+        machine = machine.with_host_memory(GIB, there, 1e-3)
+        costs = taskflow.CostModel.analytic(machine)
+        names = [op.name for op in graph.operators if not op.is_backward and not op.writes]
+        states = [r.name for r in graph.regions.values() if r.role == "state" and r.shape]
+        changed = taskflow.homes(graph)
+        strategy = taskflow.fully_sharded(changed, machine)
+        parameters = [region.name for region in graph.parameters]
+        feeds = make_feeds(graph, 512)
+        for label, away in (
+            ("nothing", ()),
+            ("activations of a layer", [n for n in names if n.startswith("layer0")]),
+            ("activations", names),
+            ("state", states),
+            ("all", [*names, *states, *parameters]),
+        ):
+            plan = taskflow.Plan(strategy, homes=parameters, offloaded=tuple(away))
+            run = Run(graph, plan, costs, feeds)
+            for _ in range(rounds):
+                run.turn()
+            ratio = run.measured / run.predicted
+            if not connect().rank:
+                figures = f"{run.predicted:.3f} s predicted, {run.measured:.3f} s measured"
+                print(f"{row.name} / 64, away: {label:24s} {figures}, {ratio:.3f}", flush=True)
+
+
 def main() -> None:
     """Print what is asked for."""
     parser = argparse.ArgumentParser(
@@ -124,11 +200,18 @@ def main() -> None:
     parser.add_argument("--proposals", type=int, default=2000)
     parser.add_argument("--rows", type=int, nargs="+", default=list(range(len(ROWS))))
     parser.add_argument("--sequence", type=int)
+    parser.add_argument("--laws", type=int, metavar="PLANS")
+    parser.add_argument("--emulated", action="store_true")
+    parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args()
+    if options.laws:
+        return check_laws(options.laws)
     rows = [ROWS[k] for k in options.rows]
     if options.sequence:
         rows = [row._replace(sequence=options.sequence) for row in rows]
-    full_size(rows, options.proposals)
+    if options.emulated:
+        return emulated(rows, options.rounds)
+    return full_size(rows, options.proposals)
 
 
 if __name__ == "__main__":
