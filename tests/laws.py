@@ -26,7 +26,7 @@ from taskflow.execute.own import devices_of_host
 from taskflow.schedule.orders import NAMED
 from taskflow.tasks.memory import plan_memory
 from tests.own import COLUMNS, assert_memory, assert_part, touching
-from tests.strategies import beside_each_other, random_strategy
+from tests.strategies import beside_each_other, hosted, random_strategy
 
 TOLERANCE = 1e-10  # float64: relative to the largest element
 
@@ -70,7 +70,7 @@ def any_strategy_is_one_device(model, machine, strategy, steps=5, expected=None,
     """
     found = run(lower(model.graph, strategy, machine), model.feeds, steps, **options)
     if expected is None:
-        expected = one_device(model, MachineModel.uniform(len(machine.devices)), steps)
+        expected = one_device(model, hosted(MachineModel.uniform(len(machine.devices))), steps)
     assert_close(found, expected)
 
 
@@ -211,7 +211,7 @@ def shared_regions_are_one(model, machine, strategy, random=0, **options):
     other = lower(model.graph, random_strategy(model.graph, machine, random), machine)
     other = other.reordered(random_order(other, np.random.default_rng(random)))
     check_own_plan(other)
-    plain = MachineModel.uniform(len(machine.devices))
+    plain = hosted(MachineModel.uniform(len(machine.devices)))
     alone = Executor(
         lower(model.graph, single_device(model.graph, plain), plain), seed=3, allow_nan=True
     )

@@ -253,15 +253,27 @@ def random_strategy(graph, machine, seed) -> Strategy:
     return strategy
 
 
-def with_homes(draw, graph, generator):
-    """Perhaps with homes, with something offloaded, or both."""
-    forward = [op.name for op in graph.operators if not op.is_backward and not op.writes]
-    if draw(st.booleans()):
-        with suppress(ValueError):  # it is updated in place
-            graph = taskflow.offload(graph, [name for name in forward if generator.random() < 0.5])
+def with_homes(draw, graph, generator, machine):
+    """Perhaps with homes, with something offloaded where a machine has memory for that, or both."""
+    names = offloadable(graph, generator)
     if draw(st.booleans()):
         graph = taskflow.homes(graph, again=draw(st.booleans()), parts=draw(st.integers(1, 4)))
+    if machine.memories and draw(st.booleans()):
+        with suppress(ValueError):  # it is updated in place
+            graph = taskflow.offload(graph, names)
     return graph
+
+
+def offloadable(graph, generator):
+    """Some forward operators, parameters and states."""
+    forward = [op.name for op in graph.operators if not op.is_backward and not op.writes]
+    kept = [region.name for region in graph.regions.values() if region.is_persistent]
+    return [name for name in (*forward, *kept) if generator.random() < 0.5]
+
+
+def hosted(machine):
+    """The machine, whose hosts have memory for what is offloaded."""
+    return machine.with_host_memory(1 << 40, 1e9)
 
 
 @st.composite
@@ -277,8 +289,8 @@ def plans_in_time(draw, model, machine=None):
         chosen = [name for name in forward if generator.random() < 0.5]
         with suppress(ValueError):  # it reads what is updated since
             graph = taskflow.recompute(graph, draw(st.sampled_from(["auto", chosen])))
-    graph = with_homes(draw, graph, generator)
-    machine = machine or MachineModel.uniform(draw(st.integers(1, DEVICES // 2)))
+    machine = machine or hosted(MachineModel.uniform(draw(st.integers(1, DEVICES // 2))))
+    graph = with_homes(draw, graph, generator, machine)
     count, parts = draw(st.integers(1, len(machine.devices))), draw(st.integers(1, 6))
     groups = None
     if draw(st.booleans()):  # stages that meet devices again
@@ -302,7 +314,7 @@ def whole_plans(draw, graph, machine=None):
     """A machine and a `Plan`: what is computed again, homes, a random strategy or stages, micro-batches, an order."""
     seed = draw(st.integers(0, 2**32 - 1))
     generator = np.random.default_rng(seed)
-    machine = machine or MachineModel.uniform(draw(st.integers(1, DEVICES // 2)))
+    machine = machine or hosted(MachineModel.uniform(draw(st.integers(1, DEVICES // 2))))
     plan = taskflow.Plan(
         Strategy(),
         homes=[region.name for region in graph.parameters if generator.random() < 0.5],
@@ -316,6 +328,11 @@ def whole_plans(draw, graph, machine=None):
         with suppress(ValueError):  # it reads what is updated since
             again.transform(graph)
             plan = again
+    if machine.memories and draw(st.booleans()):
+        away = replace(plan, offloaded=offloadable(graph, generator))
+        with suppress(ValueError):  # it is updated in place
+            away.transform(graph)
+            plan = away
     changed = plan.transform(graph)
     if draw(st.booleans()):
         strategy = taskflow.stages(

@@ -22,7 +22,7 @@ from taskflow.tasks import moves
 from tests import shim
 from tests.collectives import by_copies
 from tests.fake_gpu.streams import FakeStreams
-from tests.strategies import DEVICES, Strategy, random_strategy
+from tests.strategies import DEVICES, Strategy, hosted, random_strategy
 
 SIZE = world_size()
 TRANSPORTS = "shared", "messages"
@@ -61,8 +61,8 @@ class Way:
         """Some devices."""
         count = draw(st.sampled_from(self.counts))
         if self.kind == "emulated":
-            return MachineModel.uniform(count, EMULATED.devices[0], 1e10, 1e-5)
-        return MachineModel.uniform(count).with_rates(kind=self.kind)
+            return hosted(MachineModel.uniform(count, EMULATED.devices[0], 1e10, 1e-5))
+        return hosted(MachineModel.uniform(count).with_rates(kind=self.kind))
 
     def options(self, draw: Draw) -> dict[str, Any]:
         """Options of an executor, but for the transport and the backend; checked ones record."""
@@ -94,7 +94,7 @@ class Hosts(Way):
         each = draw(st.integers(1, SIZE))  # devices a host: rings where there are several
         count = draw(st.sampled_from((SIZE, MANY)))
         devices = tuple(Device(host=d // each) for d in range(count))
-        return by_copies(MachineModel(devices, MachineModel.uniform(count).links), 1)
+        return by_copies(hosted(MachineModel(devices, MachineModel.uniform(count).links)), 1)
 
     @contextmanager
     def setting(self, draw: Draw) -> Iterator[None]:

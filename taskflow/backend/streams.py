@@ -138,6 +138,10 @@ class StreamBackend(ABC):
         """A zeroed byte array of the host, from and to which streams copy."""
 
     @abstractmethod
+    def mapped(self, device: int, size_bytes: int) -> Array:
+        """A zeroed byte array of the host, as one that kernels of a device read and write over its link."""
+
+    @abstractmethod
     def copy(self, target: Array, source: Array) -> Call:
         """A call that launches the copy of a contiguous array; either may be `pinned`, or a part of it."""
 

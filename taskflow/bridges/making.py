@@ -58,7 +58,7 @@ class PlanMaker:
 
     def transformed(self, plan: Plan) -> tuple[Graph, Grids]:
         """The graph that runs under a plan, and its grids."""
-        key = plan.recomputed, plan.homes, plan.gathers_again, plan.gathers
+        key = plan.recomputed, plan.homes, plan.offloaded, plan.gathers_again, plan.gathers
         if key not in self._known:
             graph = plan.transform(self.layers.graph)
             self._known[key] = graph, Grids(graph)

@@ -90,6 +90,8 @@ def check_streams(graph: TaskGraph) -> None:
     first = graph.streams[:, 0]
     expected = np.where(kind == Kind.POINT, table.compute[graph.device], table.within[graph.device])
     expected = np.where(kind == Kind.FEED, table.host[graph.device], expected)
+    crossed = np.flatnonzero(graph.crossing >= 0)
+    expected[crossed] = table.crossing[graph.crossing[crossed], graph.device[crossed]]
     remote = ((kind == Kind.COPY) | (kind == Kind.FOLD)) & (graph.source != graph.device)
     expected = np.where(remote, table.arriving[graph.device], expected)
     bad = (first != expected) & (kind != Kind.COLLECTIVE)

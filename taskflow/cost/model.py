@@ -39,6 +39,7 @@ from taskflow.cost.rates import (
 from taskflow.cost.samples import kernel_key, relative_seconds, sample_call, sample_move, time_call
 from taskflow.machine import MachineModel
 from taskflow.machine.efficiency import curve_seconds
+from taskflow.machine.hostmemory import HostWays
 from taskflow.tasks.exchange import Exchange
 from taskflow.tasks.task_graph import JOINED, Array, Kind, Launch, TaskGraph
 from taskflow.tasks.threads.crew import crew
@@ -165,7 +166,10 @@ class CostModel(ABC):
     @cached_property
     def rates(self) -> Rates:
         """Of the machine, for searches."""
-        return Rates(self.machine.latency_seconds, self.machine.bandwidth, *self.within)
+        links = self.machine.latency_seconds, self.machine.bandwidth
+        none = np.zeros((2, len(self.machine.devices)))
+        ways = self.machine.host_ways if self.machine.memories else HostWays(none, none, none)
+        return Rates(*links, ways.latency, ways.bandwidth, *self.within)
 
     @cached_property
     def _searched(self) -> CollectiveCosts:
@@ -184,7 +188,19 @@ class CostModel(ABC):
         """Where the seconds of a row come from."""
 
     def _priced(self, task_graph: TaskGraph, rows: Array) -> Array:
-        return with_claims(self._points, task_graph, rows, isinstance(self, MeasuredCosts))
+        """Seconds of points: of those that carry something to the memory of a host or from there, by the links."""
+        crossing = task_graph.crossing[rows]
+        crossed = np.flatnonzero(crossing >= 0)
+        if not len(crossed):
+            return with_claims(self._points, task_graph, rows, isinstance(self, MeasuredCosts))
+        seconds = np.zeros(len(rows))
+        here = np.flatnonzero(crossing < 0)
+        seconds[here] = CostModel._priced(self, task_graph, rows[here])
+        way = crossing[crossed], task_graph.device[rows[crossed]]
+        ways = self.machine.host_ways
+        size = task_graph.bytes[rows[crossed]]
+        seconds[crossed] = ways.latency[way] + size / ways.bandwidth[way]
+        return seconds
 
     @abstractmethod
     def _points(self, task_graph: TaskGraph, rows: Array) -> Array:
@@ -214,7 +230,7 @@ class JitteredCosts(CostModel):
     def seconds(self, task_graph: TaskGraph) -> Array:
         """Seconds of every row, and some more."""
         seconds, quantiles = self._costs.seconds(task_graph), np.array(self.machine.jitter)
-        here = ~task_graph.is_communication
+        here = ~task_graph.is_communication & (task_graph.crossing < 0)
         if len(quantiles):
             drawn = np.random.default_rng(self._seed).random(len(seconds))[here]
             seconds[here] *= np.interp(drawn, *quantiles.T)
@@ -272,7 +288,7 @@ class AnalyticCosts(CostModel):
     def source(self, task_graph: TaskGraph, row: int) -> str:
         """What the seconds of a row consist of, and at what rates."""
         device = self.machine.devices[int(task_graph.device[row])]
-        if task_graph.is_communication[row]:
+        if task_graph.is_communication[row] or task_graph.crossing[row] >= 0:
             return "link"
         if task_graph.kind[row] != Kind.POINT:
             return f"memory: {task_graph.bytes[row]} bytes at {device.memory_bandwidth:.4g} bytes/s"
@@ -403,7 +419,8 @@ class MeasuredCosts(CostModel):
         rehearsed = self._of_rehearsal(task_graph)
         if rehearsed is not None and not np.isnan(rehearsed[row]):
             return f"rehearsed on {processor}"
-        return "link" if task_graph.is_communication[row] else f"measured on {processor}"
+        is_link = task_graph.is_communication[row] or task_graph.crossing[row] >= 0
+        return "link" if is_link else f"measured on {processor}"
 
     def _processor(self, device: int) -> str:
         times = self._device_times(device)

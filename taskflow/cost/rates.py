@@ -28,10 +28,12 @@ class DeviceRates(NamedTuple):
 
 
 class Rates(NamedTuple):
-    """What decides how long rows take: (devices, devices) of transfers, then see `DeviceRates`."""
+    """What decides how long rows take: (devices, devices) of transfers, `HostWays`, then see `DeviceRates`."""
 
     latency: Array
     throughput: Array
+    host_latency: Array
+    host_throughput: Array
     overhead: Array
     bandwidth: Array
     ramp: Array

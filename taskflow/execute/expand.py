@@ -22,7 +22,7 @@ from taskflow.execute.waits import Accesses, find_dependences
 from taskflow.tasks.memory import ALIGNMENT, MemoryPlan, receive_rows
 from taskflow.tasks.reuse import reuse_edges
 from taskflow.tasks.streams import StreamTable
-from taskflow.tasks.task_graph import ROW_COLUMNS, Array, Kind, TaskGraph
+from taskflow.tasks.task_graph import ROW_COLUMNS, Array, Kind, TaskGraph, crossing_of
 
 ARGUMENTS = "arg_instance", "arg_box", "arg_privilege"
 INSTANCES = "instance_region", "instance_device", "instance_box", "instance_partial"
@@ -81,7 +81,8 @@ def expand_plan(plan: MemoryPlan, expansion: Expansion) -> MemoryPlan:
     )
     lives = plan.offset[root] + expansion.offset, size, begin[plan.first][root], last[root]
     edges = reuse_edges(graph, *lives, root)
-    return MemoryPlan(*lives, plan.peak_bytes, plan.persistent_bytes, receive, *edges)
+    of_devices = plan.peak_bytes, plan.persistent_bytes, plan.host_bytes
+    return MemoryPlan(*lives, *of_devices, receive, *edges)
 
 
 def _with_other_ends(plan: MemoryPlan, count: int) -> MemoryPlan:
@@ -215,7 +216,9 @@ class _Expander:
         device = self.instances["instance_device"][self.arguments["arg_instance"]]
         kind, source, to = (self.columns[name] for name in ("kind", "source", "device"))
         table = StreamTable(graph.machine)
-        self.columns["streams"], groups = table.of_rows(kind, source, to, arg_ptr, device)
+        crossing = crossing_of(graph.launches, self.columns["launch"])
+        ends = kind, source, to, crossing
+        self.columns["streams"], groups = table.of_rows(*ends, arg_ptr, device)
         expanded = replace(
             graph,
             **self.columns,

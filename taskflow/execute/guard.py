@@ -28,6 +28,7 @@ from taskflow.core.text import is_loss, is_norm
 from taskflow.execute.memory import Memory
 from taskflow.execute.program import GUARD, REPLAY, RankProgram
 from taskflow.graph.phases import Phase
+from taskflow.machine.hostmemory import BACK
 from taskflow.tasks.everywhere import fetched
 from taskflow.tasks.task_graph import Array, Kind, Privilege, TaskGraph
 
@@ -274,11 +275,23 @@ class _Arguments:
 
 
 def _updaters(graph: TaskGraph, table: _Arguments) -> dict[int, str]:
-    """The points that update a parameter, or another state by what the backward pass made -> what they update it by."""
+    """The points that update a parameter, or another state by what the backward pass made -> what they update it by.
+
+    What lies in the memory of a host is updated where it was brought; the point that takes it back is no update.
+    """
     updaters: dict[int, str] = {}
-    for k in np.flatnonzero(table.updates & (graph.kind[table.row] == Kind.POINT)).tolist():
+    brought = {
+        n.args[-1]: graph.regions[n.args[0]]
+        for n in graph.launches
+        if n.crossing == BACK and graph.regions[n.args[0]].is_persistent
+    }
+    is_brought = np.isin(table.region, list(brought)) & (table.row >= 0)
+    is_update = table.updates | (is_brought & table.is_made)
+    is_update &= (graph.kind == Kind.POINT)[table.row] & (graph.crossing < 0)[table.row]
+    for k in np.flatnonzero(is_update).tolist():
         row = int(table.row[k])
-        region = graph.regions[int(table.region[k])]
+        number = int(table.region[k])
+        region = brought.get(number, graph.regions[number])
         if region.role == "parameter":
             updaters[row] = f"the gradient of '{region.name}'"
         elif graph.launches[int(graph.launch[row])].phase != Phase.FORWARD:

@@ -45,7 +45,7 @@ class Memory:
         self._wholes: dict[
             int, tuple[Array, tuple[int, ...]]
         ] = {}  # in the region's order, and where they begin
-        size: list[int] = plan.peak_bytes.tolist()
+        size = self.arena_bytes()
         shared = self.share(sum(size[d] for d in self.devices)) if share_memory else None
         self.is_shared = shared is not None
         if shared is None:
@@ -84,6 +84,10 @@ class Memory:
         """
         return self.transport.shared_arrays(size_bytes)
 
+    def arena_bytes(self) -> list[int]:
+        """Of every device: behind what lies there, what it keeps in the memory of its host, which is the same here."""
+        return (self.plan.peak_bytes + self.plan.host_bytes).tolist()  # type: ignore[no-any-return]
+
     def make_arena(self, device: int, size_bytes: int) -> Array:
         """Zeroed bytes in the memory of a device, which begin where a cache line does."""
         room = np.zeros(size_bytes + ALIGNMENT, np.uint8)
@@ -97,11 +101,13 @@ class Memory:
             region = graph.regions[int(graph.instance_region[instance])]
             rect = graph.instance_rect(instance)
             order = self.order_of(instance)
-            part = self.arenas[int(graph.instance_device[instance])][
-                start : start + rect.volume * region.itemsize
-            ]
+            part = self.part(instance, start, start + rect.volume * region.itemsize)
             self._arrays[instance] = part.view(region.dtype).reshape([rect.shape[d] for d in order])
         return self._arrays[instance]
+
+    def part(self, instance: int, begin: int, end: int) -> Array:
+        """The bytes of an instance, of an arena and what is behind it."""
+        return self.arenas[int(self.task_graph.instance_device[instance])][begin:end]
 
     def bind(self, instance: int, array: Array) -> None:
         """Use `array`, of the instance's shape, as its memory."""

@@ -35,6 +35,7 @@ from taskflow.graph.kernel import Function, Kernel, as_kernel
 from taskflow.graph.pattern import BoundPattern, parse_orders
 from taskflow.graph.program_order import Numbers, ProgramOrder
 from taskflow.graph.window import AnyWindow, Image
+from taskflow.machine.hostmemory import AWAY, BACK
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -60,6 +61,7 @@ class LogicalRegion:
         init: the distribution of the first values of a persistent region.
         axes: names of the dimensions as the making operator calls them; elementwise operators take them over.
         drawn_as: the name by which its first values are drawn; empty: its own.
+        is_on_host: whether it lies in the memory of the host of each device that has a part of it (see `offload`).
         graph: the graph that it belongs to.
     """
 
@@ -70,6 +72,7 @@ class LogicalRegion:
     axes: tuple[str, ...]
     init: Distribution = _ZERO
     drawn_as: str = ""
+    is_on_host: bool = False
     graph: Graph = field(repr=False, compare=False, hash=False, default=None)  # type: ignore[assignment]
 
     @property
@@ -211,6 +214,13 @@ class Operator:
     def overwrites(self) -> tuple[int, ...]:
         """Positions of the inputs that it updates in any other way than adding to them."""
         return tuple(k for k in self.writes if k not in self.adds)
+
+    @property
+    def crossing(self) -> int:
+        """AWAY: it writes what lies in the memory of hosts; BACK: it reads such; -1: it does neither."""
+        if any(region.is_on_host for region in self.written):
+            return AWAY
+        return BACK if any(region.is_on_host for region in self.inputs) else -1
 
     @cached_property
     def parameter_axes(self) -> frozenset[str]:

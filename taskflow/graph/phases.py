@@ -2,8 +2,8 @@
 
 Takes operators in program order; gives a phase of each. What `differentiate` appends is backward. A weight gradient is
 a backward operator that only updates read, or other weight gradients of the same leader: nobody waits for it before
-the update. An update is what reads gradients and is not backward itself. All else is forward, and so is all of
-inference.
+the update. An update is what reads gradients and is not backward itself, and what brings state for it from the memory
+of hosts. All else is forward, and so is all of inference.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from enum import IntEnum
 
 from taskflow.graph.graph import Operator
+from taskflow.machine.hostmemory import BACK
 
 
 class Phase(IntEnum):
@@ -45,4 +46,7 @@ def phases_of(operators: Sequence[Operator]) -> list[Phase]:
             phases[number] = Phase.BACKWARD if others - {leader} else Phase.WEIGHT
         for region in op.inputs if phases[number] != Phase.UPDATE else ():
             readers[region.name].add(leader if phases[number] == Phase.WEIGHT else "")
+        is_read = {reader for region in op.outputs for reader in readers[region.name]}
+        if op.crossing == BACK and phases[number] == Phase.FORWARD and not is_read:
+            phases[number] = Phase.UPDATE
     return phases

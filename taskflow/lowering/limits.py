@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from taskflow.core.system import free_bytes, unused_bytes
 from taskflow.graph.graph import LogicalRegion
+from taskflow.machine import MachineModel
 
 ROW_BYTES = 1_500  # that a row takes at most while it is made
 
@@ -18,6 +19,16 @@ def check_bytes(regions: Sequence[LogicalRegion], devices: int) -> None:
         raise ValueError(
             f"lower: all regions on {devices} devices are {total} bytes, and bytes are counted up to 2^63 - 1; "
             f"the largest is '{most.name}', {most.shape} of {most.dtype}"
+        )
+
+
+def check_host_memory(regions: Sequence[LogicalRegion], machine: MachineModel) -> None:
+    """ValueError where something lies in the memory of hosts, and the machine has none."""
+    away = next((region.name for region in regions if region.is_on_host), "")
+    if away and not machine.memories:
+        raise ValueError(
+            f"lower: '{away}' is kept in the memory of hosts, and machine '{machine.name}' says nothing of that; see "
+            "`MachineModel.with_host_memory`"
         )
 
 

@@ -33,7 +33,7 @@ from taskflow.lowering.homes import Homes
 from taskflow.lowering.kinds import RegionKinds, with_peers
 from taskflow.lowering.life import lives, ops_of_jobs, tabulate
 from taskflow.lowering.like import RowOrder, all_numbers_as_found, numbers_as_found
-from taskflow.lowering.limits import check_bytes, check_room
+from taskflow.lowering.limits import check_bytes, check_host_memory, check_room
 from taskflow.lowering.movement import Fragment, Mover
 from taskflow.lowering.operators import Launches, kind_of, numbered
 from taskflow.lowering.orders import memory_orders
@@ -63,7 +63,7 @@ from taskflow.strategy.strategy import (
 )
 from taskflow.tasks.all_to_all import WITHOUT_RELAYS
 from taskflow.tasks.own import Own
-from taskflow.tasks.task_graph import Launch, TaskGraph
+from taskflow.tasks.task_graph import Launch, TaskGraph, crossing_of
 
 NONE = np.zeros(0, np.int64)
 Devices = Iterable[int] | Callable[[Sequence[int]], Iterable[int]]  # the latter of those in use
@@ -163,6 +163,7 @@ class Lowering:
         self.fetched = {self.number[r.name] for r in graph.outputs.values()}
         check_collectives(machine)
         check_bytes(self.regions, len(machine.devices))
+        check_host_memory(self.regions, machine)
         self.jobs = ops_of_jobs(self.operators)
         table = tabulate(self.operators, self.regions, self.fetched)
         self.lives = lives(self.regions, table)
@@ -432,9 +433,10 @@ class Lowering:
             columns[name] for name in ("kind", "source", "device", "arg_ptr")
         )
         instance, device_of = columns["arg_instance"], rest["instance_device"]
-        streams, groups = self._streams.of_rows(
-            kind, source, device, arg_ptr, device_of[instance] if len(device_of) else instance
-        )
+        crossing = crossing_of(launches, columns["launch"])
+        arg_device = device_of[instance] if len(device_of) else instance
+        rows = kind, source, device, crossing, arg_ptr, arg_device
+        streams, groups = self._streams.of_rows(*rows)
         no_deps = {"dep_ptr": np.zeros(len(kind) + 1, np.int64), "dep_row": np.zeros(0, np.int64)}
         given: dict[str, Any] = {"homes": {}, "fetches": {}, **no_deps, **rest}
         return TaskGraph(

@@ -68,6 +68,7 @@ class Launches:
                 self._phases[which],
                 op.writes,
                 op.pace,
+                op.crossing,
             )
         return self._launches[key]
 
@@ -104,6 +105,7 @@ def kind_of(op: Operator) -> tuple[object, ...]:
         op.work,
         itemsizes,
         picks,
+        op.crossing >= 0 and tuple(r.is_on_host for r in op.args),
     )
 
 
@@ -116,4 +118,5 @@ def numbered(values: Sequence[Hashable]) -> list[int]:
 def _identity(op: Operator, precision: str) -> str:
     """Kernel, pattern, windows and dtypes: what a kernel's time depends on besides its tile shapes."""
     dtypes = " ".join([r.dtype for r in op.args] + ["in tf32"] * (precision == "tf32"))
-    return f"{op.kernel.name} | {op.pattern} | {dict(op.windows)} | {dtypes}"
+    way = " | " + ("away", "back")[op.crossing] if op.crossing >= 0 else ""
+    return f"{op.kernel.name} | {op.pattern} | {dict(op.windows)} | {dtypes}{way}"

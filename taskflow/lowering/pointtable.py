@@ -145,6 +145,12 @@ def _axes(operators: Sequence[Operator], names: Mapping[str, int]) -> Array:
     return axis
 
 
+def _itemsizes(op: Operator) -> list[int]:
+    """Bytes of an element of every argument; 0: it is not what crosses to the memory of a host, or from there."""
+    is_here = op.crossing < 0
+    return [region.itemsize if is_here or region.is_on_host else 0 for region in op.args]
+
+
 def kinds_of(operators: Sequence[Operator], names: Mapping[str, int]) -> Kinds:
     """The columns of one operator of every kind, in the order of their numbers."""
     tables = [op.bound.table for op in operators]
@@ -154,7 +160,7 @@ def kinds_of(operators: Sequence[Operator], names: Mapping[str, int]) -> Kinds:
         [t.dim_axis for t in tables],
         [t.dim_extent for t in tables],
         [t.reduced.reshape(-1) for t in tables],
-        [np.array([r.itemsize for r in op.args], np.int64) for op in operators],
+        [np.array(_itemsizes(op), np.int64) for op in operators],
     ]
     terms = [
         np.array([len(op.inputs), *t.term_ptr], np.int64)

@@ -5,7 +5,8 @@ place without which there are parts ─► parts ─► routes of each, this pla
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -18,8 +19,10 @@ from taskflow.machine.routes import find_routes, link_lengths
 from taskflow.machine.ways import LinkColumns, Ways, are_apart
 
 
-def find_ways(devices: Sequence[Device], links: Sequence[Link]) -> Ways:
-    """The ways of a machine.
+def find_ways(
+    devices: Sequence[Device], links: Sequence[Link], barred: Collection[int | str] = ()
+) -> Ways:
+    """The ways of a machine, none of which leads over a place that is barred.
 
     A way has the fewest links; of those, it is the one that passes a megabyte soonest, then the one of the lowest link
     numbers. Devices pass transfers on as switches do, where no shorter way avoids them.
@@ -27,19 +30,23 @@ def find_ways(devices: Sequence[Device], links: Sequence[Link]) -> Ways:
     Raises:
         ValueError: two devices have no way.
     """
+    kept = [k for k, link in enumerate(links) if not {*link.ends} & {*barred}]
+    if len(kept) < len(links):
+        ways = find_ways(devices, [links[k] for k in kept])
+        number = np.array([*kept, -1], np.int32)
+        tables = {name: number[getattr(ways, name)] for name in ("within", "out", "into")}
+        return replace(
+            ways, **tables, link=_link_columns(links, *_ends_of(len(devices), links), len(devices))
+        )
     count = len(devices)
-    places: dict[int | str, int] = {device: device for device in range(count)}
-    ends = np.array(
-        [[places.setdefault(end, len(places)) for end in link.ends] for link in links], np.int64
-    )
-    ends = ends.reshape(-1, 2)
+    ends, places = _ends_of(count, links)
     length = link_lengths(links)
-    parts = _parts(count, ends, len(places))
+    parts = _parts(count, ends, places)
     try:
         within, out, into, place = _tables(parts, ends, length)
     except ValueError:
         # It names two devices by their places in a part; without parts it names them by their numbers.
-        within, out, into, place = _tables(_one_part(count, len(places)), ends, length)
+        within, out, into, place = _tables(_one_part(count, places), ends, length)
     part = parts.of[:count]
     longest = int((within >= 0).sum(axis=2).max(initial=0))
     if out.size:
@@ -51,10 +58,17 @@ def find_ways(devices: Sequence[Device], links: Sequence[Link]) -> Ways:
         out,
         into,
         longest,
-        _link_columns(links, ends, count, len(places)),
+        _link_columns(links, ends, places, count),
         np.array([d.memory_bandwidth for d in devices]),
         np.array([d.sends_by_link for d in devices]) & (count > 1),
     )
+
+
+def _ends_of(devices: int, links: Sequence[Link]) -> tuple[Array, int]:
+    """(links, 2) places, those of devices first, and how many there are."""
+    places: dict[int | str, int] = {device: device for device in range(devices)}
+    ends = [[places.setdefault(end, len(places)) for end in link.ends] for link in links]
+    return np.array(ends, np.int64).reshape(-1, 2), len(places)
 
 
 class Parts(NamedTuple):
@@ -146,7 +160,7 @@ def _longest(part: Array, out: Array, into: Array) -> int:
     return int(both[are_apart(kind.reshape(-1), part)].max())
 
 
-def _link_columns(links: Sequence[Link], ends: Array, devices: int, places: int) -> LinkColumns:
+def _link_columns(links: Sequence[Link], ends: Array, places: int, devices: int) -> LinkColumns:
     ptr, by_end = grouped(ends[:, 1], places)
     door = np.zeros(len(links) + 1, np.int32)
     door[by_end] = np.arange(len(links)) - ptr[ends[by_end, 1]]

@@ -25,6 +25,10 @@ efficiency = 0.75          # the share of the bandwidth that large transfers rea
 joules_per_byte = 1e-10    # with those of devices: the energy of a step; may be left out
 load = 0.3                 # share of the bandwidth that others take all the time; may be left out
 
+[[memory]]                 # of the host, where plans keep what devices need later; see `HostMemory`
+place = "host"             # links lead there
+memory_bytes = 1_099_511_627_776  # that plans may use
+
 [[protocol]]               # of the library: what is given here instead of the published figures; see `Protocol`
 algorithm = "ring"
 protocol = "LL"
@@ -55,6 +59,7 @@ from msgspec import Meta, Struct, defstruct, structs
 from taskflow.core.files import check_version, fit, parse_toml
 from taskflow.core.numbers import MIB
 from taskflow.machine.device import SLOWED, Device, Link, slowed
+from taskflow.machine.hostmemory import HostMemory
 from taskflow.machine.library import LibraryTimes
 from taskflow.machine.protocol import OWN, UNDER, Protocol, read_protocols
 
@@ -67,6 +72,14 @@ Place = int | str
 Count = Annotated[int, Meta(ge=1, lt=1 << 31)]
 
 PRESETS = Path(__file__).with_name("presets")
+
+
+class MemoryTable(Struct, forbid_unknown_fields=True):
+    """The memory of a host, or of all equal ones."""
+
+    place: str
+    memory_bytes: Annotated[int, Meta(ge=1, lt=1 << 60)]
+    host: Annotated[int, Meta(ge=0, lt=1 << 31)] = 0
 
 
 class MachineTable(Struct, forbid_unknown_fields=True):
@@ -84,6 +97,7 @@ class MachineTable(Struct, forbid_unknown_fields=True):
     library: list[dict[str, Any]] = []
     protocol: list[dict[str, Any]] = []
     jitter: list[tuple[float, float]] = []
+    memory: list[MemoryTable] = []
 
 
 class LinkTable(Struct, forbid_unknown_fields=True):
@@ -126,6 +140,7 @@ class MachineParts(NamedTuple):
     collectives_by: str
     protocols: tuple[Protocol, ...]
     overlap: str
+    memories: tuple[HostMemory, ...]
 
 
 def read_machine(text: str, hosts: int | None = None) -> MachineParts:
@@ -163,7 +178,12 @@ def read_machine(text: str, hosts: int | None = None) -> MachineParts:
         for k, entry in enumerate(table.library)
     )
     protocols = read_protocols(table.protocol) if table.protocol else ()
-    rest = tuple(table.jitter), table.collectives_by, protocols, table.overlap
+    memories = tuple(
+        HostMemory(h + m.host, str(place(m.place, h)), m.memory_bytes)
+        for h in range(count)
+        for m in table.memory
+    )
+    rest = tuple(table.jitter), table.collectives_by, protocols, table.overlap, memories
     return MachineParts(devices, links, table.name, table.collectives, library, *rest)
 
 
@@ -207,7 +227,8 @@ def write_machine(parts: MachineParts) -> str:
         ]
         lines += _facts(dict(zip(LINK_FACTS, facts, strict=True)))
         lines += [] if is_both else ["directed = true"]
-    for head, entries in (("library", parts.library), ("protocol", parts.protocols)):
+    tables = ("library", parts.library), ("protocol", parts.protocols), ("memory", parts.memories)
+    for head, entries in tables:
         for entry in entries:
             lines += ["", f"[[{head}]]"]
             lines += _facts({f.name: getattr(entry, f.name) for f in fields(entry)})

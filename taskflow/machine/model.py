@@ -24,6 +24,7 @@ from taskflow.core.system import sharing, world_size
 from taskflow.machine.device import Device, Link
 from taskflow.machine.equal import Equals, find_colours, find_equals, rates_of
 from taskflow.machine.find_ways import find_ways
+from taskflow.machine.hostmemory import HostMemory, HostWays, find_host_ways
 from taskflow.machine.library import LibraryTimes
 from taskflow.machine.machinefile import (
     LARGEST_BYTES,
@@ -78,6 +79,8 @@ class MachineModel:
 
     `jitter`: the quantiles of how many times as long kernels take, (share, factor) both ascending, a line between;
     `CostModel.with_jitter` draws.
+
+    `memories`: of hosts, where plans keep what is offloaded; see `with_host_memory`.
     """
 
     devices: tuple[Device, ...]
@@ -89,6 +92,7 @@ class MachineModel:
     collectives_by: str = OWN
     protocols: tuple[Protocol, ...] = ()
     overlap: str = UNDER
+    memories: tuple[HostMemory, ...] = ()
 
     def __post_init__(self) -> None:
         count = len(self.devices)
@@ -101,6 +105,9 @@ class MachineModel:
                         f"machine '{self.name}': link {link.ends} ends at device {end} of {count}"
                     )
         self._check_twins()
+        hosts = [memory.host for memory in self.memories]
+        if len({*hosts}) < len(hosts):
+            raise ValueError(f"machine '{self.name}': a host has several memories")
         if not isinstance(self.collectives, Mapping):
             raise ValueError(
                 f"machine '{self.name}': collectives are algorithms by name, not {self.collectives!r}"
@@ -226,6 +233,7 @@ class MachineModel:
         """
         devices: list[Device] = []
         links: list[Link] = []
+        memories: list[HostMemory] = []
         for machine in machines:
             count = len(devices)
             hosts = 1 + max((d.host for d in devices), default=-1)
@@ -233,9 +241,12 @@ class MachineModel:
             for link in machine.links:
                 first, second = (move_place(end, count, hosts) for end in link.ends)
                 links.append(replace(link, ends=(first, second)))
+            for memory in machine.memories:
+                place = str(move_place(memory.place, count, hosts))
+                memories.append(replace(memory, host=memory.host + hosts, place=place))
         name = name or " + ".join(m.name for m in machines)
-        joined = tuple(devices), tuple(dict.fromkeys(links))
-        return replace(machines[0], devices=joined[0], links=joined[1], name=name, library=())
+        joined = replace(machines[0], name=name, library=(), memories=tuple(memories))
+        return replace(joined, devices=tuple(devices), links=tuple(dict.fromkeys(links)))
 
     def take(self, count: int) -> MachineModel:
         """The machine of the first `count` devices; switches stay.
@@ -247,7 +258,10 @@ class MachineModel:
             raise ValueError(f"machine '{self.name}': has {len(self.devices)} devices, not {count}")
         is_kept = [all(isinstance(e, str) or e < count for e in link.ends) for link in self.links]
         links = tuple(link for link, kept in zip(self.links, is_kept, strict=True) if kept)
-        return replace(self, devices=self.devices[:count], links=links)
+        devices = self.devices[:count]
+        hosts = {device.host for device in devices}
+        memories = tuple(memory for memory in self.memories if memory.host in hosts)
+        return replace(self, devices=devices, links=links, memories=memories)
 
     def with_rates(self, **rates: Any) -> MachineModel:
         """The same machine with the given fields of every device replaced; those of links, as `bandwidth`, too.
@@ -278,6 +292,28 @@ class MachineModel:
         return (
             replace(self, collectives={**self.collectives, **collectives}) if collectives else self
         )
+
+    def with_host_memory(
+        self, memory_bytes: int, bandwidth: float, latency_seconds: float = 2e-6
+    ) -> MachineModel:
+        """The same machine, whose hosts have memory for what is offloaded, which nothing else uses.
+
+        Args:
+            memory_bytes: of each host, for all of its devices.
+            bandwidth: bytes/s of a link for each device there, and of one back.
+            latency_seconds: of both.
+
+        Raises:
+            ValueError: there are such memories already, or a number is none.
+        """
+        if self.memories:
+            raise ValueError(f"machine '{self.name}': its hosts have memories already")
+        hosts = sorted({device.host for device in self.devices})
+        memories = tuple(HostMemory(host, f"host@{host}", memory_bytes) for host in hosts)
+        ways = [(number, f"host@{device.host}") for number, device in enumerate(self.devices)]
+        ends = [end for way in ways for end in (way, way[::-1])]
+        links = (Link(end, bandwidth, latency_seconds) for end in ends)
+        return replace(self, links=(*self.links, *links), memories=memories)
 
     def with_library(self, name: str) -> MachineModel:
         """The same machine, whose collectives are moved by `own` steps, or by `nccl`."""
@@ -355,7 +391,19 @@ class MachineModel:
             ValueError: two devices have no route.
         """
         try:
-            return find_ways(self.devices, self.links)
+            return find_ways(self.devices, self.links, {m.place for m in self.memories})
+        except ValueError as error:
+            raise ValueError(f"machine '{self.name}': {error}") from error
+
+    @cached_property
+    def host_ways(self) -> HostWays:
+        """The ways of devices to the memory of their hosts, and back.
+
+        Raises:
+            ValueError: a device has none.
+        """
+        try:
+            return find_host_ways(self.devices, self.links, self.memories)
         except ValueError as error:
             raise ValueError(f"machine '{self.name}': {error}") from error
 

@@ -54,7 +54,7 @@ def _routes_to(
     targets: Array, ends: Array, length: Array, devices: int, places: int
 ) -> list[Array]:
     """Per hop the (devices, targets) links taken, -1 where the target is reached."""
-    first = _first_links(targets, ends, length, places)
+    first = first_links(targets, ends, length, places)
     place = np.repeat(np.arange(devices)[:, None], len(targets), axis=1)
     columns = np.arange(len(targets))
     hops = []
@@ -68,7 +68,7 @@ def _routes_to(
     return hops
 
 
-def _first_links(targets: Array, ends: Array, length: Array, places: int) -> Array:
+def first_links(targets: Array, ends: Array, length: Array, places: int) -> Array:
     """(places, targets): the link by which a shortest route starts; -1 where there is none."""
     distance = np.full((places, len(targets)), np.inf)
     distance[targets, np.arange(len(targets))] = 0.0

@@ -76,6 +76,9 @@ def _difference(plan: Plan, other: Plan) -> str:
         return f"computing {_counted(again)} again"
     if no_longer:
         return f"keeping {_counted(no_longer)} instead of computing it again"
+    if other.offloaded != plan.offloaded:
+        count = len(set(other.offloaded) ^ set(plan.offloaded))
+        return f"keeping {count} regions in another memory"
     if other.parts != plan.parts:
         return f"{other.parts} micro-batches" if other.parts > 1 else "no micro-batches"
     if other.strategy != plan.strategy:

@@ -69,6 +69,8 @@ def describe_plan(plan: Plan) -> str:
     parts += [f"schedule {order_name(plan.schedule)}"] if plan.schedule is not None else []
     names = plan.recomputed if len(plan.recomputed) <= 6 else [f"{len(plan.recomputed)} operators"]
     parts += [f"computed again: {', '.join(names)}"] if names else []
+    away = len(plan.offloaded)
+    parts += [f"in the memory of hosts: {away} regions"] if away else []
     parts += [f"homes of {len(plan.homes)} parameters"] if plan.homes else []
     parts += [f"attention in {plan.ring} parts around a ring"] if plan.ring > 1 else []
     size = plan.bucket_bytes

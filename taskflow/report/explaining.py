@@ -16,6 +16,7 @@ from taskflow.core.errors import CostError
 from taskflow.core.numbers import whole
 from taskflow.cost.model import CostModel
 from taskflow.graph.graph import Graph, Operator
+from taskflow.graph.offload import offloaded
 from taskflow.graph.recompute import recomputed
 from taskflow.lowering import Lowering
 from taskflow.machine import MachineModel
@@ -109,8 +110,10 @@ class _Explainer:
         again = recomputed(graph)
         timeline = simulate(rows if order is None else reorder(rows, costs, order), costs)
         self.step, self.baseline = self._break_down(timeline), self._simulate(self.data_parallel)
-        in_time = order is not None or again
-        self.plan = explain_plan(timeline, order_name(order or program), again) if in_time else None
+        away = offloaded(graph)
+        name = order_name(order or program)
+        in_time = order is not None or again or away
+        self.plan = explain_plan(timeline, name, again, away) if in_time else None
 
     @cached_property
     def judge(self) -> PackedJudge:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from taskflow.core.text import list_numbers
+from taskflow.core.text import describe_memory, list_numbers
 from taskflow.graph.phases import Phase
 from taskflow.report.describe import describe_bytes
 from taskflow.schedule.found import held_bytes
@@ -31,6 +31,8 @@ class PlanExplanation:
         idle: per device, the share of the step in which it computes nothing: its bubble.
         held_bytes: per device, the most that micro-batches hold between two blocks, such as forward and backward pass.
         recomputed: operators that are computed again for the backward pass.
+        offloaded: regions that lie in the memory of hosts until they are needed.
+        host_bytes: that devices keep there, all of them together.
     """
 
     schedule: str
@@ -40,9 +42,13 @@ class PlanExplanation:
     idle: tuple[float, ...]
     held_bytes: tuple[int, ...]
     recomputed: tuple[str, ...]
+    offloaded: tuple[str, ...] = ()
+    host_bytes: int = 0
 
 
-def explain_plan(timeline: Timeline, schedule: str, recomputed: Sequence[str]) -> PlanExplanation:
+def explain_plan(
+    timeline: Timeline, schedule: str, recomputed: Sequence[str], offloaded: Sequence[str] = ()
+) -> PlanExplanation:
     """The plan of a predicted timeline."""
     rows = timeline.task_graph
     pipeline = pipeline_of(rows)
@@ -60,6 +66,8 @@ def explain_plan(timeline: Timeline, schedule: str, recomputed: Sequence[str]) -
         tuple(idle.tolist()),
         held,
         tuple(recomputed),
+        tuple(offloaded),
+        0 if timeline.host_bytes is None else int(timeline.host_bytes.sum()),
     )
 
 
@@ -76,10 +84,15 @@ def _operators(rows: TaskGraph, pipeline: Pipeline) -> tuple[tuple[str, ...], ..
 
 
 def plan_headline(plan: PlanExplanation) -> str:
-    """The schedule in one line, and what is computed again in another."""
+    """The schedule, what is computed again, and what lies in the memory of hosts."""
     stages = f"{len(plan.stages)} stage{'s' if len(plan.stages) != 1 else ''}"
     text = f"schedule {plan.schedule}: {plan.parts} micro-batch{'es' if plan.parts > 1 else ''}, {stages}"
-    return f"{text}; computed again: {', '.join(plan.recomputed)}" if plan.recomputed else text
+    if plan.recomputed:
+        text = f"{text}; computed again: {', '.join(plan.recomputed)}"
+    if plan.offloaded:
+        size = describe_memory(plan.host_bytes)
+        text = f"{text}; in the memory of hosts, {size}: {', '.join(plan.offloaded)}"
+    return text
 
 
 def stage_table(plan: PlanExplanation) -> list[tuple[str, ...]]:

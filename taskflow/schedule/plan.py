@@ -24,6 +24,7 @@ from taskflow.core.numbers import whole
 from taskflow.cost.model import CostModel
 from taskflow.graph.graph import Graph
 from taskflow.graph.homes import homes
+from taskflow.graph.offload import offload
 from taskflow.graph.recompute import recompute
 from taskflow.graph.ring import ring
 from taskflow.lowering import Lowering, lower, lower_to_simulate
@@ -61,6 +62,7 @@ class PlanTable(StrategyTable, forbid_unknown_fields=True):
     schedule: str | dict[str, Any] | None = None
     recomputed: tuple[str, ...] = ()
     homes: tuple[str, ...] = ()
+    offloaded: tuple[str, ...] = ()
     gathers_again: bool = True
     collectives: dict[str, Any] = msgspec.field(default_factory=dict)
     bucket_bytes: Annotated[int, Meta(ge=1, lt=1 << 62)] | None = None
@@ -83,6 +85,8 @@ class Plan:
             `taskflow.schedule` becomes its name.
         recomputed: forward operators that are computed again for the backward pass.
         homes: parameters that have a home (see `taskflow.homes`).
+        offloaded: what lies in the memory of hosts until it is needed: results of forward operators, states, and
+            parameters, which have homes then (see `taskflow.offload`).
         gathers_again: whether the backward pass gathers what homes hold again, and each micro-batch does where a
             schedule has these one after the other.
         collectives: kind of collective -> algorithm, see `MachineModel.with_collectives`.
@@ -103,6 +107,7 @@ class Plan:
     collectives: Mapping[str, str] = field(default_factory=dict)
     bucket_bytes: int | None = None
     ring: int = 1
+    offloaded: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not isinstance(self.strategy, Strategy):
@@ -110,7 +115,7 @@ class Plan:
         check_parts(self.parts)
         object.__setattr__(self, "parts", int(self.parts))
         object.__setattr__(self, "ring", whole("plan", "ring", self.ring, 1))
-        for name in ("recomputed", "homes"):
+        for name in ("recomputed", "homes", "offloaded"):
             if isinstance(names := getattr(self, name), str):
                 raise TypeError(f"plan: {name} are names, not one text '{names}'")
             object.__setattr__(self, name, tuple(names))
@@ -125,13 +130,14 @@ class Plan:
         return program if self.bucket_bytes and self.schedule is None else self.schedule
 
     def transform(self, graph: Graph) -> Graph:
-        """The graph whose rows run: with what is computed again, with attention in rounds, and with homes."""
+        """The graph whose rows run: with what is computed again, attention in rounds, homes, and what is offloaded."""
         if self.recomputed:
             graph = recompute(graph, self.recomputed)
         graph = ring(graph, self.ring)
-        if not self.homes:
-            return graph
-        return homes(graph, self.homes, again=self.gathers_again, parts=self.gathers)
+        parameters = {region.name for region in graph.parameters}.intersection(self.offloaded)
+        if names := dict.fromkeys((*self.homes, *sorted(parameters))):
+            graph = homes(graph, names, again=self.gathers_again, parts=self.gathers)
+        return offload(graph, self.offloaded) if self.offloaded else graph
 
     @property
     def gathers(self) -> int:
@@ -206,12 +212,14 @@ class Plan:
     def for_graph(self, graph: Graph) -> Plan:
         """The plan of an evaluation graph of the same model, see `Strategy.for_graph`.
 
-        It has the homes of the parameters that are there, and as many micro-batches, up to those of this plan, as its
-        samples divide into, one after the other. Nothing is computed again, since there is no backward pass.
+        It has the homes of the parameters that are there, where those of this plan lie, and as many micro-batches, up
+        to those of this plan, as its samples divide into, one after the other. Nothing is computed again or kept, since
+        there is no backward pass.
         """
         parameters = {region.name for region in graph.parameters}
         homes = tuple(name for name in self.homes if name in parameters)
-        plan = replace(self, parts=1, schedule=None, recomputed=(), homes=homes)
+        away = tuple(name for name in self.offloaded if name in parameters)
+        plan = replace(self, parts=1, schedule=None, recomputed=(), homes=homes, offloaded=away)
         graph = plan.transform(graph)
         strategy = self.strategy.for_graph(graph)
         parts = most_micro_batches(graph, strategy, self.parts)
@@ -261,6 +269,8 @@ class Plan:
         names = {"recomputed": list(self.recomputed), "homes": list(self.homes)}
         rest: dict[str, Any] = {"gathers_again": self.gathers_again}
         rest["collectives"] = dict(self.collectives)
+        if self.offloaded:
+            rest["offloaded"] = list(self.offloaded)
         if self.bucket_bytes:
             rest["bucket_bytes"] = self.bucket_bytes
         if self.ring > 1:

@@ -128,7 +128,8 @@ def _graph_key(plan: Plan) -> tuple[object, ...]:
 
 def transformed(plan: Plan) -> tuple[object, ...]:
     """What decides the graph that runs."""
-    return plan.recomputed, plan.homes, plan.gathers_again, plan.gathers, plan.ring
+    changes = plan.recomputed, plan.ring, plan.homes, plan.offloaded
+    return *changes, plan.gathers_again, plan.gathers
 
 
 def _count_devices(rows: TaskGraph) -> int:

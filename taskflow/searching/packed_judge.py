@@ -120,6 +120,7 @@ class PackedJudge:
         for region, ops in enumerate(self.touching):
             for op in ops:
                 self._regions[op].append(region)
+        self._is_here = np.array([not region.is_on_host for region in lowering.regions])
         self._fed = [lowering.number[region.name] for region in self.graph.inputs]
         streams = self.pool.sets.count
         numbers, fragment = (np.full(len(of), -1) for of in (self._regions, self.touching))
@@ -344,7 +345,7 @@ class PackedJudge:
 
         What feeds take beside the arenas of GPUs is their instances, FEED_BLOCKS times.
         """
-        sizes = self.pool.packed.bytes[chosen.fragment]
+        sizes = self.pool.packed.bytes[chosen.fragment] * self._is_here[:, None]
         (first, last) = self._lifetimes
         change = np.zeros((len(self.lowering.operators) + 1, sizes.shape[1]), np.int64)
         np.add.at(change, first, sizes)

@@ -31,9 +31,11 @@ def pack_points(
     """Append the rows of the points of some operators; of how many there is room for.
 
     Args:
-        points: (n, 2) number of the points, and of the dtype in which they compute.
+        points: (n, 2) number of the points, and of the dtype in which they compute; -1: they go to the memory of
+            hosts, -2: they come from there.
         store, all_rates, pool: `PointTable`, `Rates` and `Packed` as plain tuples.
-        first_set: the set of the stream in which the first device computes; those of the others follow.
+        first_set: the set of the stream in which the first device computes; those of the others follow, then those of
+            what goes to hosts and comes from there.
         extents: gets ROWS.
     """
     table, rates, p = PointTable(*store), Rates(*all_rates), Packed(*pool)
@@ -46,6 +48,12 @@ def pack_points(
         for i in range(record.points):
             device = table.device[record.first_device + i]
             at = record.first_model + i
+            if points[k, 1] < 0:
+                way = -1 - points[k, 1]
+                throughput = rates.host_throughput[way, device]
+                p.seconds[row + i] = rates.host_latency[way, device] + table.bytes[at] / throughput
+                p.streams[row + i] = first_set + (1 + way) * len(rates.overhead) + device
+                continue
             p.seconds[row + i] = point_seconds(
                 table.flops[at], table.bytes[at], device, points[k, 1], rates
             )

@@ -50,7 +50,8 @@ class Population:
         leader = Leader(outcome, kind, self.score(outcome))
         if math.isfinite(leader.score):
             self.leaders = sorted([*self.leaders, leader], key=lambda other: other.score)
-            same = [other for other in self.leaders if other.kind == kind]
+            alike = kind, bool(outcome.plan.offloaded)
+            same = [x for x in self.leaders if (x.kind, bool(x.outcome.plan.offloaded)) == alike]
             if len(same) > KEPT:
                 self.leaders.remove(same[-1])
 

@@ -110,6 +110,13 @@ class SearchProblem:
             self._variants[key] = Variant(self, plan)
         return self._variants[key]
 
+    def fitted(self, plan: Plan) -> Plan:
+        """A plan whose graph has changed, with what its strategy says of operators that are there."""
+        names = {op.name for op in self.variant(plan).graph.operators}
+        if plan.strategy.data.keys() <= names:
+            return plan
+        return replace(plan, strategy=self.variant(plan).part(plan.strategy))
+
     def changed(self, plan: Plan, changes: Mapping[str, ParallelConfig]) -> Plan | None:
         """The plan with other configurations of some operators, and of sharded state with them; None: it has these."""
         now = plan.strategy.data

@@ -86,6 +86,8 @@ class SearchResult:
             text += ", no change of one operator is faster without waits for memory"
         if self.plan.recomputed:
             text += f"; computed again: {len(self.plan.recomputed)} operators"
+        if self.plan.offloaded:
+            text += f"; in the memory of hosts: {len(self.plan.offloaded)} regions"
         text += f"; {self.plan.parts} micro-batches" if self.plan.parts > 1 else ""
         text += f"; sharded: {len(self.plan.homes)} parameters" if self.plan.homes else ""
         text += f"; devices that compute nothing: {list_numbers(self.idle)}" if self.idle else ""

@@ -34,6 +34,7 @@ from taskflow.schedule.plan import Plan
 from taskflow.searching.bound import lower_bound
 from taskflow.searching.budget import Budget
 from taskflow.searching.moves import CHANGES, MOVES, SWEEPS, Move
+from taskflow.searching.moves.away import change_offload
 from taskflow.searching.moves.buckets import change_buckets
 from taskflow.searching.moves.neighbour import count_neighbours, next_neighbour
 from taskflow.searching.moves.order import ORDERS, orders_of
@@ -111,6 +112,8 @@ def search(
     problem = SearchProblem(graph, machine, costs, space)
     given = checked_starts(problem, starts or {})
     transport = transport or connect()
+    if not machine.memories:
+        moves = [move for move in moves if move is not change_offload]
     run = _Search(
         problem, budget, moves, progress, (whole("search", "seed", seed, 0), transport.rank)
     )

@@ -16,7 +16,8 @@ import numpy as np
 
 from taskflow.core.columns import Array, distinct_columns, pointers, spread
 from taskflow.cost.model import CostModel
-from taskflow.simulation.sharing import hops_of, latencies_of
+from taskflow.machine import MachineModel
+from taskflow.simulation.sharing import hops_of, hops_to_hosts, latencies_of
 from taskflow.strategy.orbits import Orbits
 from taskflow.tasks.fair import Loads
 from taskflow.tasks.peers import Peers, RegionRows
@@ -72,6 +73,7 @@ class KindLoads:
 
     def __init__(self, table: TableLoads, kind: RegionRows[TaskGraph]) -> None:
         self.rows, self.span, self.by, span = table.rows, kind.span, kind.by, kind.span
+        self.machine = table.rows.machine
         entries = slice(*np.searchsorted(table.row, kind.ends).tolist())
         self.row = table.row[entries] - kind.begin
         self._links_here = kind.links_here
@@ -98,13 +100,65 @@ class KindLoads:
         sending = _users(links, used, source, (together | has_no_stream)[self.row])
         return sending, _users(links, used, device, (together | has_port)[self.row])
 
-    def under(self, kind: RegionRows[TaskGraph], orbits: Orbits) -> LoadsUnder:
-        """The same where rows are alike under orbits."""
+    @property
+    def ends(self) -> tuple[tuple[Array, Array], ...]:
+        """Rows and devices at which they end, or that they join; rows and devices where they begin."""
+        rows = self.rows
+        span = self.span
+        together = rows.kind[span] == Kind.COLLECTIVE
+        alone = np.flatnonzero(~together)
+        arguments = np.diff(rows.arg_ptr[span.start : span.stop + 1])
+        args = np.flatnonzero(np.repeat(together, arguments)) + rows.arg_ptr[span.start]
+        joined = np.repeat(np.flatnonzero(together), arguments[together])
+        devices = rows.instance_device[rows.arg_instance[args]]
+        ending = np.concatenate([rows.device[span][alone], devices]) + self.by
+        beginning = rows.source[span][alone] + self.by
+        return (np.concatenate([alone, joined]), ending), (alone, beginning)
+
+    def under(self, like: Array, orbits: Orbits) -> LoadsUnder:
+        """The same where rows are alike under orbits; `like`: of each the one that stands for it."""
         if orbits.key not in self._under:
             if len(self._under) >= MOST:
                 self._under.clear()
-            self._under[orbits.key] = LoadsUnder(self, kind.like - kind.begin)
+            self._under[orbits.key] = LoadsUnder(self, like)
         return self._under[orbits.key]
+
+
+class HostLoads(KindLoads):
+    """What points load that carry something to the memory of hosts, or from there.
+
+    Row 2 d stands for all of device d that go there, row 2 d + 1 for those that come.
+    """
+
+    def __init__(self, machine: MachineModel) -> None:
+        ways = machine.host_ways
+        self.machine = machine
+        self.span = slice(0, 2 * len(machine.devices))
+        row = np.arange(self.span.stop)
+        crossing = row % 2
+        row, link, rate = hops_to_hosts(machine, row, crossing, row // 2)
+        order = np.lexsort((link, row))
+        self.row = row[order]
+        self.link = link[order]
+        self.peak = ways.bandwidth.T.reshape(-1)
+        self.latency = ways.latency.T.reshape(-1)
+        self.part = rate[order] / self.peak[self.row] / machine.link_bandwidth[self.link]
+        self.seconds = np.zeros(len(self.peak))
+        self._under = {}
+
+    @cached_property
+    def users(self) -> tuple[Users, Users]:
+        """Queues of their own."""
+        links, used = np.unique(self.link, return_inverse=True)
+        queue = len(self.machine.devices) + len(self.machine.links) + self.row
+        users = _users(links, used.reshape(-1), queue, np.zeros(len(queue), np.bool_))
+        return users, users
+
+    @property
+    def ends(self) -> tuple[tuple[Array, Array], ...]:
+        """See there."""
+        row = np.arange(len(self.peak))
+        return ((row, row // 2),)
 
 
 def _users(links: Array, used: Array, user: Array, is_alone: Array) -> Users:
@@ -220,7 +274,6 @@ class LoadsAmong:
         """Of every device a number that follows from the seconds of its rows, and from the links that they load."""
         loads = self.under.loads
         like = self.under.like
-        rows = self.under.loads.rows
         kept = np.flatnonzero(self._numbers.of[loads.link] >= 0)
         number = self._numbers.of[loads.link[kept]]
         part = loads.part[kept]
@@ -229,15 +282,10 @@ class LoadsAmong:
         of_rows = _MIXING * (loads.seconds.view(np.uint64) ^ like.astype(np.uint64))
         np.add.at(of_rows, loads.row[kept], code)
         of_rows = _mix(of_rows)
-        span = loads.span
-        seen = np.zeros(len(rows.machine.devices), np.uint64)
-        together = rows.kind[span] == Kind.COLLECTIVE
-        for end, alone in ((rows.device, of_rows), (rows.source, of_rows * _MIXING)):
-            np.add.at(seen, end[span][~together] + loads.by, alone[~together])
-        arguments = np.diff(rows.arg_ptr[span.start : span.stop + 1])
-        args = np.flatnonzero(np.repeat(together, arguments)) + rows.arg_ptr[span.start]
-        of_args = np.repeat(of_rows[together], arguments[together])
-        np.add.at(seen, rows.instance_device[rows.arg_instance[args]] + loads.by, of_args)
+        seen = np.zeros(len(loads.machine.devices), np.uint64)
+        for row, device in loads.ends:
+            np.add.at(seen, device, of_rows[row])
+            of_rows = of_rows * _MIXING
         return seen.view(np.int64)
 
 
@@ -258,22 +306,33 @@ def with_alike_loads(task_graph: TaskGraph, costs: CostModel) -> tuple[TaskGraph
     peers = task_graph.peers
     assert peers is not None, "rows of representatives"
     kinds, table_seconds = loads_of(peers, costs)
-    orbits, loads = find_loads(peers, kinds)
+    orbits, loads = find_loads(task_graph, kinds)
     while len(orbits) > len(peers.orbits):
         task_graph = peers.lower(orbits)
         peers = task_graph.peers
         assert peers is not None, "rows of finer orbits"
-        orbits, loads = find_loads(peers, kinds)
+        orbits, loads = find_loads(task_graph, kinds)
     return task_graph, loads, table_seconds
 
 
-def find_loads(peers: Peers[TaskGraph], loads: Sequence[KindLoads]) -> tuple[Orbits, Loads]:
+def find_loads(task_graph: TaskGraph, loads: Sequence[KindLoads]) -> tuple[Orbits, Loads]:
     """The orbits in which rows that are like each other load links alike; and what the rows load.
 
     Where the orbits are finer than those of the peers, the loads are of no use.
+
+    Args:
+        task_graph: rows of representatives.
+        loads: of the kinds of their regions.
     """
+    peers = task_graph.peers
+    assert peers is not None, "rows of representatives"
     orbits = peers.orbits
-    under = [of.under(kind, orbits) for of, kind in zip(loads, peers.kinds, strict=True)]
+    likes = [kind.like - kind.begin for kind in peers.kinds]
+    if (task_graph.crossing >= 0).any():
+        first = 2 * orbits.representative[orbits.of]
+        likes.append(np.stack([first, first + 1], axis=1).reshape(-1))
+        loads = [*loads, HostLoads(task_graph.machine)]
+    under = [of.under(like, orbits) for of, like in zip(loads, likes, strict=True)]
     numbers = _number_links(under, _are_shared(peers, loads))
     among = [of_kind.among(numbers) for of_kind in under]
     finer = orbits
@@ -285,7 +344,7 @@ def find_loads(peers: Peers[TaskGraph], loads: Sequence[KindLoads]) -> tuple[Orb
         finer = finer.refine(seen)
         if len(finer) == len(orbits):
             finer = Orbits.of_equal(np.arange(len(orbits.of)), strides=orbits.strides)
-    return finer, _of_rows(peers, among, loads)
+    return finer, _of_rows(task_graph, among, loads)
 
 
 def _weights(count: int) -> Array:
@@ -295,18 +354,19 @@ def _weights(count: int) -> Array:
 
 def _are_shared(peers: Peers[TaskGraph], loads: Sequence[KindLoads]) -> Array:
     """Whether several sending and several receiving streams use a link; per link."""
-    links = len(loads[0].rows.machine.links) if loads else 0
+    links = len(loads[0].machine.links) if loads else 0
+    regions = [kind.regions for kind in peers.kinds] + [1]
     are_shared = np.ones(links, np.bool_)
     for end in range(2):
         low = np.full(links, np.iinfo(np.int64).max)
         high = np.full(links, -1)
         alone = np.zeros(links, np.int64)
-        for of, kind in zip(loads, peers.kinds, strict=True):
+        for of, count in zip(loads, regions, strict=False):
             users = of.users[end]
             at = users.links
             low[at] = np.minimum(low[at], users.low)
             high[at] = np.maximum(high[at], users.high)
-            alone[at] += users.alone * min(kind.regions, 2)
+            alone[at] += users.alone * min(count, 2)
         are_shared &= (low < high) | (alone > 1) | ((alone > 0) & (high >= 0))
     return are_shared
 
@@ -336,14 +396,19 @@ def _number_links(under: Sequence[LoadsUnder], are_shared: Array) -> LinkNumbers
 
 
 def _of_rows(
-    peers: Peers[TaskGraph], among: Sequence[LoadsAmong], loads: Sequence[KindLoads]
+    task_graph: TaskGraph, among: Sequence[LoadsAmong], loads: Sequence[KindLoads]
 ) -> Loads:
     """What the rows of representatives load, of links by their numbers."""
+    peers = task_graph.peers
+    assert peers is not None
     of_kinds = [of_kind.span.stop - of_kind.span.start for of_kind in loads]
     first = pointers(of_kinds)
     begin = np.array([kind.begin for kind in peers.kinds], np.int64)
     none = int(first[-1])  # behind all rows: a point, which loads nothing
     row = np.where(peers.kind < 0, none, first[peers.kind] + peers.number - begin[peers.kind])
+    crossing = task_graph.crossing
+    crossed = np.flatnonzero(crossing >= 0)
+    row[crossed] = first[-2] + 2 * task_graph.device[crossed] + crossing[crossed]
     entries = np.concatenate([a.row + f for a, f in zip(among, first.tolist(), strict=False)])
     ptr = pointers(np.bincount(entries, minlength=none + 1))
     width = ptr[row + 1] - ptr[row]

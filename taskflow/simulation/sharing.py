@@ -83,6 +83,11 @@ def latencies_of(task_graph: TaskGraph) -> Array:
     moved = np.flatnonzero(task_graph.is_transfer)
     every = task_graph.machine.ways.latency(task_graph.source[moved], task_graph.device[moved])
     latency[moved] = np.where(task_graph.algorithm[moved] == JOINED, 0.0, every)
+    crossing = task_graph.crossing
+    crossed = np.flatnonzero(crossing >= 0)
+    if len(crossed):
+        ways = task_graph.machine.host_ways
+        latency[crossed] = ways.latency[crossing[crossed], task_graph.device[crossed]]
     return latency
 
 
@@ -111,8 +116,14 @@ def find_tax(task_graph: TaskGraph) -> Tax | None:
 
 
 def hops_of(task_graph: TaskGraph, seconds: Array) -> Hops:
-    """Every link on the way of a transfer, and of what a collective sends: that at an even pace all the while."""
-    hops = _hops_of_transfers(task_graph), *_hops_of_collectives(task_graph, seconds)
+    """Every link on the way of a transfer, and of what a collective sends: that at an even pace all the while.
+
+    Also those between a device and the memory of its host.
+    """
+    hops = [_hops_of_transfers(task_graph), *_hops_of_collectives(task_graph, seconds)]
+    crossing = task_graph.crossing
+    if len(crossed := np.flatnonzero(crossing >= 0)):
+        hops.append(hops_to_hosts(task_graph.machine, crossed, crossing, task_graph.device))
     row, link, rate = (np.concatenate(columns) for columns in zip(*hops, strict=True))
     return row, link, rate
 
@@ -124,6 +135,15 @@ def _hops_of_transfers(task_graph: TaskGraph) -> Hops:
     routes = ways.links(*ends)
     count = (routes >= 0).sum(axis=1)
     return np.repeat(moved, count), routes[routes >= 0], np.repeat(ways.bandwidth(*ends), count)
+
+
+def hops_to_hosts(machine: MachineModel, rows: Array, crossing: Array, device: Array) -> Hops:
+    """Those of rows that carry something to the memory of a device's host, or from there; see `TaskGraph.crossing`."""
+    way = crossing[rows], device[rows]
+    links = machine.host_ways.links[way]
+    count = (links >= 0).sum(axis=1)
+    rates = machine.host_ways.bandwidth[way]
+    return np.repeat(rows, count), links[links >= 0], np.repeat(rates, count)
 
 
 def _hops_of_collectives(task_graph: TaskGraph, seconds: Array) -> Iterator[Hops]:
@@ -182,9 +202,14 @@ def _is_shared(task_graph: TaskGraph, row: Array, link: Array) -> Array:
     port, has_port = ports_of(task_graph, row)
     has_no_stream = np.array([d.kind == "cpu" for d in devices])[source]  # the receiver copies
     sending = np.where(has_port, len(devices) + len(task_graph) + port, source)
+    crossing = task_graph.crossing[row]
+    crossed = crossing >= 0
+    queue = len(devices) + len(task_graph) + links + 2 * device + crossing
+    sending = np.where(crossed, queue, sending)
+    receiving = np.where(crossed, queue, device)
     for ends, is_alone in (
-        (sending, is_collective | has_no_stream),
-        (device, is_collective | has_port),
+        (sending, is_collective | (has_no_stream & ~crossed)),
+        (receiving, is_collective | (has_port & ~crossed)),
     ):
         users = np.where(is_alone, len(devices) + row, ends)
         low = np.full(links, np.iinfo(np.int64).max)

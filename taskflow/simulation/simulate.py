@@ -47,7 +47,8 @@ def simulate(task_graph: TaskGraph, costs: CostModel) -> Timeline:
     start, end, last = schedule_fairly(waiting, seconds, costs.of_calls(task_graph, seconds))
     needed = needed_bytes(task_graph, plan)
     last = last + task_graph.machine.step_seconds
-    return Timeline(waiting, start, end, last, needed, shortage(task_graph, plan, needed))
+    lacking = shortage(task_graph, plan, needed)
+    return Timeline(waiting, start, end, last, needed, lacking, plan.host_bytes)
 
 
 def _of_representatives(task_graph: TaskGraph, costs: CostModel) -> Timeline:
@@ -67,7 +68,8 @@ def _of_representatives(task_graph: TaskGraph, costs: CostModel) -> Timeline:
     of_all = peers.orbits.representative[peers.orbits.of]
     lacking = shortage(task_graph, plan, needed)
     seconds = last + task_graph.machine.step_seconds
-    return Timeline(waiting, start, end, seconds, needed[of_all], lacking)
+    kept = plan.host_bytes[of_all]
+    return Timeline(waiting, start, end, seconds, needed[of_all], lacking, kept)
 
 
 def schedule(task_graph: TaskGraph, seconds: Array) -> tuple[Array, Array, float]:

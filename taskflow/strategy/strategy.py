@@ -36,6 +36,7 @@ from taskflow.core.geometry import parts as parts
 from taskflow.graph.beside import in_turn
 from taskflow.graph.family import families
 from taskflow.graph.graph import Graph, Operator
+from taskflow.graph.offload import BACK
 from taskflow.graph.repeat import in_step
 
 FORMAT = "taskflow-strategy"
@@ -316,7 +317,7 @@ def completed(graph: Graph, strategy: Strategy) -> Strategy:
             op.beside
             and op.name in strategy
             and not op.is_backward
-            and op.beside in {r.name for r in op.inputs}
+            and op.beside in {r.name.removesuffix(f".{BACK}") for r in op.inputs}
         ):
             named.setdefault(op.beside, strategy[op.name])
     if not named:

@@ -1,5 +1,7 @@
 """Memory: one arena per device, with the offset of every instance fixed before the first step.
 
+Behind what lies in the memory of a device stands what the device keeps in that of its host (`graph.offload`).
+
 Takes a task graph in its row order; gives lifetimes, offsets, peak bytes, and who waits for whose bytes. Instances may
 share bytes when one is dead before the other is born. Placement is first fit by decreasing size (Pisarchyk and Lee,
 "Efficient memory management for deep neural net inference", 2020: "greedy by size").
@@ -47,6 +49,7 @@ class MemoryPlan:
         first, last: rows between which an instance is alive by row order (persistent and fetched ones to the end).
         peak_bytes: size of the arena, per device.
         persistent_bytes: the part of it that lives across steps, per device.
+        host_bytes: behind it, what every device keeps in the memory of its host.
         receive: per row, the row before which a receive of that copy is posted (-1: no transfer).
         reuse_ptr, reuse_rows: row k also waits for the rows `reuse_rows[reuse_ptr[k] : reuse_ptr[k + 1]]`, which use
             memory that an instance of it takes over (see `taskflow.tasks.reuse`).
@@ -58,6 +61,7 @@ class MemoryPlan:
     last: Array
     peak_bytes: Array
     persistent_bytes: Array
+    host_bytes: Array
     receive: Array
     reuse_ptr: Array
     reuse_rows: Array
@@ -93,11 +97,13 @@ def plan_memory(
         size[~np.isin(task_graph.instance_device, task_graph.devices)] = 0
     receive = receive_rows(task_graph)
     first, last, persistent = lifetimes_by_order(task_graph, receive)
-    device, devices = task_graph.instance_device, len(task_graph.machine.devices)
+    devices = len(task_graph.machine.devices)
+    on_host = task_graph.is_on_host
+    device = task_graph.instance_device + devices * on_host  # as if hosts were devices, too
     pinned, passing = np.flatnonzero(persistent), np.flatnonzero(~persistent & (last >= 0))
     pinned = pinned[np.argsort(device[pinned], kind="stable")]
     passing = passing[np.lexsort((first[passing], -size[passing]))]
-    held = np.bincount(device[pinned], size[pinned], devices).astype(np.int64)
+    held = np.bincount(device[pinned], size[pinned], 2 * devices).astype(np.int64)
     offset = np.zeros(len(size), np.int64)
     offset[pinned] = (
         np.cumsum(size[pinned]) - size[pinned] - (np.cumsum(held) - held)[device[pinned]]
@@ -112,10 +118,10 @@ def plan_memory(
         return begin, peak
 
     begin, peak = place(first, last)
-    room = (
-        spendable_bytes(task_graph.machine) - staged_bytes(task_graph) - reserved_bytes(task_graph)
-    )
-    is_free = np.zeros(devices, np.bool_)
+    room = np.zeros(2 * devices, np.int64)
+    room[:devices] = spendable_bytes(task_graph.machine)
+    room[:devices] -= staged_bytes(task_graph) + reserved_bytes(task_graph)
+    is_free = np.zeros(2 * devices, np.bool_)
     if np.any(peak < room):
         longer, more = place(*wait_free_lifetimes(task_graph, first, last))
         is_free = (2 * more <= peak + room) & (peak < room)
@@ -124,8 +130,11 @@ def plan_memory(
             np.where(is_free, more, peak),
         )
     offset[passing] = begin
+    offset[on_host] += peak[task_graph.instance_device[on_host]]
     edges = reuse_edges(task_graph, offset, size * ~(is_predicted & is_free[device]), first, last)
-    return MemoryPlan(offset, size, first, last, peak, held, receive, *edges)
+    here = slice(devices)
+    of_devices = peak[here], held[here], peak[devices:]
+    return MemoryPlan(offset, size, first, last, *of_devices, receive, *edges)
 
 
 def with_reuse(task_graph: TaskGraph, plan: MemoryPlan) -> TaskGraph:
@@ -154,7 +163,7 @@ def shortage(task_graph: TaskGraph, plan: MemoryPlan, needed: Array | None = Non
     memory = np.array([d.memory_bytes for d in task_graph.machine.devices])
     device = int(np.argmax(needed - memory))
     if needed[device] <= memory[device]:
-        return ""
+        return _host_shortage(task_graph, plan)
     kept = int(plan.persistent_bytes[device])
     passing = int(plan.peak_bytes[device]) - kept
     others = {
@@ -166,6 +175,24 @@ def shortage(task_graph: TaskGraph, plan: MemoryPlan, needed: Array | None = Non
         f"device {device}: the task graph needs {describe_memory(needed[device])} ({describe_memory(kept)} for "
         f"parameters and state, {describe_memory(passing)} at the peak of a step{beside}), the device has "
         f"{describe_memory(memory[device])}"
+    )
+
+
+def _host_shortage(task_graph: TaskGraph, plan: MemoryPlan) -> str:
+    """The host that lacks most for what its devices keep in its memory; empty where all fits."""
+    machine = task_graph.machine
+    kept = plan.host_bytes
+    if task_graph.peers is not None:
+        orbits = task_graph.peers.orbits
+        kept = kept[orbits.representative[orbits.of]]
+    host = np.array([device.host for device in machine.devices])
+    of_hosts = [(int(kept[host == m.host].sum()), m.memory_bytes, m.host) for m in machine.memories]
+    needed, has, number = max(of_hosts, key=lambda of: of[0] - of[1], default=(0, 0, 0))
+    if needed <= has:
+        return ""
+    return (
+        f"host {number}: its devices keep {describe_memory(needed)} in its memory, which has "
+        f"{describe_memory(has)} for them"
     )
 
 

@@ -13,7 +13,7 @@ from taskflow.machine import MachineModel
 from taskflow.machine.equal import in_order
 from taskflow.tasks.task_graph import STREAMS, Array, Groups, Kind, TaskGraph
 
-STREAM_NAMES = "compute", "sending", "receiving", "host copies", "moves within"
+STREAM_NAMES = "compute", "sending", "receiving", "host copies", "moves within", "to the host"
 
 
 def count_streams(machine: MachineModel) -> int:
@@ -27,6 +27,8 @@ class StreamTable:
     What is folded or copied within a device waits for nothing that others send. A CPU device has one stream for all:
     its one thread computes and communicates, and it is the receiver that copies, out of the sender's memory, so that
     sending costs the sender nothing. What comes and goes to a device that sends by link occupies links alone.
+
+    What comes from the memory of the host, feeds among it, and what goes there are queues of their own (`crossing`).
 
     A collective occupies sending and receiving of all its devices and the links of the ring that they form: too many
     for a column each, so its row names the group of its devices instead. So collectives of one device go in order of
@@ -44,6 +46,8 @@ class StreamTable:
         self.receiving = np.where(self.one_thread, self.compute, 2 * count + self.compute)
         self.host = np.where(self.one_thread, self.compute, 3 * count + self.compute)
         self.within = np.where(self.one_thread, self.compute, 4 * count + self.compute)
+        self.leaving = np.where(self.one_thread, self.compute, 5 * count + self.compute)
+        self.crossing = np.stack([self.leaving, self.host])  # AWAY, BACK
         self.of_device = np.stack(
             [self.compute, self.receiving, self.host, self.sending, self.within]
         )
@@ -62,6 +66,13 @@ class StreamTable:
         routes = self.machine.ways.links(source, target)
         return np.where(routes < 0, -1, self.first_link + routes)
 
+    def host_routes(self, crossing: Array, device: Array) -> Array:
+        """(n, longest) links between some devices and the memory of their hosts, AWAY or BACK; n may be 0."""
+        if not len(device):
+            return np.zeros((0, 0), np.int64)
+        routes = self.machine.host_ways.links[crossing, device]
+        return np.where(routes < 0, -1, self.first_link + routes)
+
     def ends(self, source: Array, target: Array) -> Array:
         """(..., 2) streams of the devices between which transfers go, the receiver's first; -1 for none."""
         ends = np.empty((*np.broadcast_shapes(source.shape, target.shape), 2), np.int32)
@@ -75,17 +86,29 @@ class StreamTable:
         return np.where(self.by_link[source] & (first >= 0), self.first_link + first, -1)
 
     def of_rows(
-        self, kind: Array, source: Array, device: Array, arg_ptr: Array, arg_device: Array
+        self,
+        kind: Array,
+        source: Array,
+        device: Array,
+        crossing: Array,
+        arg_ptr: Array,
+        arg_device: Array,
     ) -> tuple[Array, Groups]:
         """(rows, n) stream numbers, -1 where there are fewer, -2 - g for those of group g; and the groups."""
-        streams = np.full((len(kind), 2 + self.machine.ways.longest), -1, np.int64)
+        crossed = np.flatnonzero(crossing >= 0)
+        links = self.host_routes(crossing[crossed], device[crossed])
+        longest = max(1 + self.machine.ways.longest, links.shape[1])
+        streams = np.full((len(kind), 1 + longest), -1, np.int64)
         streams[:, 0] = self.compute[device]
+        streams[crossed, 0] = self.crossing[crossing[crossed], device[crossed]]
+        streams[crossed, 1 : 1 + links.shape[1]] = links
         moves = (kind == Kind.COPY) | (kind == Kind.FOLD)
         streams[moves, 0] = self.within[device[moves]]
         streams[kind == Kind.FEED, 0] = self.host[device[kind == Kind.FEED]]
         remote = moves & (source != device)
         ways = source[remote], device[remote]
-        streams[remote] = np.concatenate([self.ends(*ways), self.routes(*ways)], axis=1)
+        between = np.concatenate([self.ends(*ways), self.routes(*ways)], axis=1)
+        streams[remote, : between.shape[1]] = between
         numbers: dict[tuple[int, ...], int] = {}
         for row in np.flatnonzero(kind == Kind.COLLECTIVE):
             ring = self.ring(arg_device[arg_ptr[row] : arg_ptr[row + 1]])
@@ -135,7 +158,8 @@ class StreamSets:
     """Sets of streams and of links, numbered, since rows of a search that occupy the same streams are many.
 
     With d devices the set of a transfer from s to t is number `s * d + t`, that of copies and folds within t number
-    `t * d + t`; behind those come host copies and compute of every device, then collectives.
+    `t * d + t`; behind those come host copies and compute of every device, what goes to the memory of its host, what
+    comes from there, then collectives.
 
     A link that only one device sends over, or receives from, is left out: it is never busy when that device is not.
 
@@ -153,7 +177,7 @@ class StreamSets:
         queues[:, :, 1] = np.maximum(queues[:, :, 1], ports)
         queues[table.compute, table.compute, 0] = table.within
         flat = queues.reshape(count * count, -1)
-        alone = 2 * count
+        alone = 4 * count
         lengths = np.concatenate([(flat >= 0).sum(axis=1), np.ones(alone, np.int64)])
         self._table = table
         self._is_shared = _shared(table, routes)
@@ -164,7 +188,8 @@ class StreamSets:
         self._hop_ptr = Column(np.int64)
         self._hop = Column(HOP)
         self._ptr.add(pointers(lengths))
-        self._streams.add(np.concatenate([flat[flat >= 0], table.host, table.compute]))
+        crossing = table.crossing.reshape(-1)
+        self._streams.add(np.concatenate([flat[flat >= 0], table.host, table.compute, crossing]))
         is_kept = (routes >= 0) & self._is_shared[routes] & (routes != ports[:, :, None])
         is_kept[table.compute, table.compute] = False
         source, target, k = np.nonzero(is_kept)
@@ -173,7 +198,18 @@ class StreamSets:
         self._add_hops(
             links, machine.bandwidth[source, target] / machine.link_bandwidth[links], latency
         )
-        self._hop_ptr.add(pointers([*is_kept.sum(axis=2).reshape(-1), *[0] * alone]))
+        hops = [*is_kept.sum(axis=2).reshape(-1), *[0] * (alone // 2)]
+        if not machine.memories:
+            self._hop_ptr.add(pointers([*hops, *[0] * (alone // 2)]))
+            return
+        ways = machine.host_ways
+        direction, device, k = np.nonzero(ways.links >= 0)
+        links = ways.links[direction, device, k]
+        self._is_shared[table.first_link + links] = True
+        bandwidth = ways.bandwidth[direction, device]
+        latency = ways.latency[direction, device]
+        self._add_hops(links, bandwidth / machine.link_bandwidth[links], latency)
+        self._hop_ptr.add(pointers([*hops, *(ways.links >= 0).sum(axis=2).reshape(-1)]))
 
     @property
     def columns(self) -> tuple[Array, Array, Array, Array]:

@@ -62,8 +62,9 @@ def access(privileges: Sequence[Privilege]) -> tuple[list[bool], list[bool]]:
     return reads, [p != Privilege.READ for p in privileges]
 
 
-# Streams of a device: compute, sending, receiving, host copies, moves within. Those of links come after all of these.
-STREAMS = 5
+# Streams of a device: compute, sending, receiving, what comes from the host, moves within, what goes to the host. Those
+# of links come after all of these.
+STREAMS = 6
 JOINED = -2  # an algorithm, see `TaskGraph`
 
 COLLECTIVES = (
@@ -80,6 +81,7 @@ class Launch:
     `identity` names kernel, pattern and dtypes for cost caches; `combine` is how partial results of each output add up.
     `bound`, its pattern, is for threads that divide a point. `members` are the operators that were fused into it.
     `step`, `pace`, `job`: of several steps and graphs; `phase`: see `graph.phases`. `writes`: what is updated.
+    `crossing`: see `Operator`.
     """
 
     name: str
@@ -97,6 +99,7 @@ class Launch:
     phase: Phase = Phase.FORWARD
     writes: tuple[int, ...] = ()
     pace: int = 1
+    crossing: int = -1
 
     @property
     def split(self) -> str:
@@ -325,6 +328,16 @@ class TaskGraph:
         return np.asarray((self.kind == Kind.COPY) & (self.source != self.device))
 
     @property
+    def crossing(self) -> Array:
+        """Per row AWAY or BACK where a point carries something to the memory of its host, or from there; else -1."""
+        return crossing_of(self.launches, self.launch)
+
+    @property
+    def is_on_host(self) -> Array:
+        """Per instance, whether it lies in the memory of the host of its device."""
+        return np.array([region.is_on_host for region in self.regions])[self.instance_region]
+
+    @property
     def is_communication(self) -> Array:
         """Which rows carry bytes between devices: transfers and collectives."""
         return np.asarray(self.is_transfer | (self.kind == Kind.COLLECTIVE))
@@ -351,6 +364,17 @@ class TaskGraph:
             _, source, device, size = hops[:, slice(*np.searchsorted(hops[0], kind.ends))]
             parts.append(np.stack([source + kind.by, device + kind.by, size * kind.regions]))
         return np.concatenate(parts, axis=1)
+
+    def to_hosts(self, values: Array) -> Array:
+        """(2, devices) sums of what rows have that go to the memory of a device's host, and that come from there."""
+        crossing = self.crossing
+        rows = np.flatnonzero(crossing >= 0)
+        sums = np.zeros((2, len(self.machine.devices)), values.dtype)
+        np.add.at(sums, (crossing[rows], self.device[rows]), values[rows])
+        if self.peers is None:
+            return sums
+        orbits = self.peers.orbits
+        return sums[:, orbits.representative[orbits.of]]
 
     def hops(self) -> Array:
         """Row, source, device and bytes of all that goes between devices, within collectives too; (4, n), by row."""
@@ -418,7 +442,7 @@ class TaskGraph:
         for launch in self.launches:
             hasher.update(launch.spans.tobytes())
         described = (
-            f"{r.name} {r.shape} {r.dtype} {r.init} {self.order(k)}"
+            f"{r.name} {r.shape} {r.dtype} {r.init} {self.order(k)}" + " on host" * r.is_on_host
             for k, r in enumerate(self.regions)
         )
         hasher.update("\0".join(described).encode())
@@ -492,6 +516,11 @@ class TaskGraph:
         if np.any(self.dep_row >= rows):
             bad = int(np.argmax(self.dep_row >= rows))
             raise InternalError(f"row {rows[bad]} waits for the later row {self.dep_row[bad]}")
+
+
+def crossing_of(launches: Sequence[Launch], launch: Array) -> Array:
+    """See `TaskGraph.crossing`, of rows of these launches; -1: of none."""
+    return np.array([*(each.crossing for each in launches), -1])[launch]
 
 
 ROW_COLUMNS = (

@@ -17,6 +17,7 @@ from taskflow.core.columns import pointers
 from taskflow.core.files import replace_file
 from taskflow.core.grouping import grouped
 from taskflow.core.text import in_ms
+from taskflow.machine import MachineModel
 from taskflow.tasks.energy import joules_of
 from taskflow.tasks.peers import Peers
 from taskflow.tasks.streams import count_streams, find_queues, follows
@@ -34,6 +35,7 @@ class Timeline:
         seconds: of the whole step.
         peak_bytes: that every device needs, see `taskflow.tasks.memory.needed_bytes`.
         shortage: of memory, see `taskflow.tasks.memory.shortage`; empty where all fits.
+        host_bytes: that every device keeps in the memory of its host; None: not known.
     """
 
     task_graph: TaskGraph
@@ -42,6 +44,7 @@ class Timeline:
     seconds: float
     peak_bytes: Array
     shortage: str = ""
+    host_bytes: Array | None = None
 
     def __repr__(self) -> str:
         short = f"; does not fit: {self.shortage}" if self.shortage else ""
@@ -60,6 +63,8 @@ class Timeline:
         total = np.bincount(streams, duration[rows], count_streams(graph.machine))
         if graph.peers is not None:
             total = _busy_of_all(graph.peers, duration, total)
+            first_link = len(total) - len(graph.machine.links)
+            total[first_link:] += _of_host_links(graph.machine, graph.to_hosts(duration))
         return {s: float(t) for s, t in enumerate(total) if t > 0}
 
     def link_bytes(self) -> dict[int, int]:
@@ -70,6 +75,7 @@ class Timeline:
         crossing, hop = np.nonzero(routes >= 0)
         total = np.zeros(len(machine.links), np.int64)
         np.add.at(total, routes[crossing, hop], size[crossing])
+        total += _of_host_links(machine, self.task_graph.to_hosts(self.task_graph.bytes))
         return {link: size for link, size in enumerate(total.tolist()) if size}
 
     @cached_property
@@ -121,6 +127,16 @@ class Timeline:
         replace_file(
             path, json.dumps({"displayTimeUnit": "ms", "traceEvents": events}), sys.maxsize
         )
+
+
+def _of_host_links(machine: MachineModel, values: Array) -> Array:
+    """Per link the sum of what goes over it to the memory of hosts, and comes from there; see `TaskGraph.to_hosts`."""
+    total = np.zeros(len(machine.links), values.dtype)
+    if machine.memories:
+        links = machine.host_ways.links
+        direction, device, hop = np.nonzero(links >= 0)
+        np.add.at(total, links[direction, device, hop], values[direction, device])
+    return total
 
 
 def _busy_of_all(peers: Peers[TaskGraph], duration: Array, total: Array) -> Array:

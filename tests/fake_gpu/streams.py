@@ -281,6 +281,9 @@ class FakeStreams(StreamBackend):
     def pinned(self, size_bytes: int) -> Array:
         return np.zeros(size_bytes, np.uint8)
 
+    def mapped(self, device: int, size_bytes: int) -> Array:
+        return np.zeros(size_bytes, np.uint8)
+
     def copy(self, target: Array, source: Array) -> Call:
         return lambda: np.copyto(target, source)
 

@@ -27,7 +27,7 @@ from tests.lowered import network
 from tests.ops.strategies import operator_graphs
 from tests.own import assert_part, edges
 from tests.refusals import assert_refused
-from tests.strategies import examples, graphs, plans_in_time, random_strategy
+from tests.strategies import examples, graphs, hosted, plans_in_time, random_strategy
 
 
 def assert_parts(graph, strategy, machine, owners):
@@ -66,7 +66,7 @@ def test_all_devices_together_have_the_whole(model, name, data):
 @examples(30)
 @given(graphs(), st.data())
 def test_with_micro_batches_and_schedules(model, data):
-    machine = MachineModel.uniform(4)
+    machine = hosted(MachineModel.uniform(4))
     placed, _, strategy = data.draw(plans_in_time(model, machine))
     assert_parts(placed.graph, strategy, machine, [[d] for d in range(4)])
 

@@ -20,6 +20,7 @@ from taskflow import (
     reorder,
     simulate,
 )
+from taskflow.machine import Link
 from taskflow.schedule.orders import NAMED
 from taskflow.searching.grids import Grids
 from taskflow.strategy.orbits import Orbits, orbits_of
@@ -27,7 +28,7 @@ from taskflow.strategy.sharded import shard_state
 from taskflow.tasks.task_graph import STREAMS, Kind
 from tests import tiny
 from tests.lowered import matrix, network
-from tests.strategies import examples, graphs, plans_in_time, random_strategy
+from tests.strategies import examples, graphs, hosted, offloadable, plans_in_time, random_strategy
 
 COLUMNS = (
     *("kind", "launch", "point", "region", "device", "source", "ordinal"),
@@ -124,7 +125,20 @@ def machines(draw):
         machine = MachineModel.join([hosts[0], hosts[1].take(4)])
     else:
         machine = MachineModel.preset(name, nodes=draw(st.integers(1, HOSTS[name])))
-    return machine.with_collectives(draw(st.sampled_from(CARRIED)))
+    machine = machine.with_collectives(draw(st.sampled_from(CARRIED)))
+    return draw(st.sampled_from([hosted, on_switches]))(machine)
+
+
+def on_switches(machine):
+    """The same, where two devices share a way to the memory of their host."""
+    near = [
+        ((d, s := f"pcie{d // 2}@{x.host}"), (s, f"host@{x.host}"))
+        for d, x in enumerate(machine.devices)
+    ]
+    ends = dict.fromkeys(end for ways in near for way in ways for end in (way, way[::-1]))
+    links = tuple(Link(end, 1e9, 1e-6) for end in ends)
+    memories = hosted(machine).memories
+    return replace(machine, links=(*machine.links, *links), memories=memories)
 
 
 @st.composite
@@ -146,6 +160,10 @@ def cases(draw):
         batch = count * draw(st.sampled_from([2, 4])) + draw(st.sampled_from([0, 0, 0, 1, 5]))
         width = draw(st.sampled_from([8, 17, 32]))
         graph = network(batch, width, draw(st.integers(1, 3)))
+    if draw(st.booleans()):
+        with suppress(ValueError):  # it is updated in place
+            names = offloadable(graph, np.random.default_rng(draw(st.integers(0, 999))))
+            graph = taskflow.offload(graph, names)
     strategy = taskflow.data_parallel(graph, machine)
     if kind == "random":
         strategy = random_strategy(graph, machine, draw(st.integers(0, 999)))

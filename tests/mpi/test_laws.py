@@ -105,7 +105,7 @@ def given_up_steps(draw, way, models, options):
 def homes(draw, way, models, options):
     """Homes, updates and what is offloaded are on any device."""
     model, machine = draw(models), way.machine(draw)
-    graph = with_homes(draw, model.graph, np.random.default_rng(draw(NUMBERS)))
+    graph = with_homes(draw, model.graph, np.random.default_rng(draw(NUMBERS)), machine)
     strategy = laws.random_strategy(graph, machine, draw(SEEDS))
     laws.any_strategy_is_one_device(Model(graph, model.feeds), machine, strategy, 2, **options)
 

@@ -31,7 +31,7 @@ def assert_same_loads(graph, strategy, machine):
     coarse = Orbits.of_equal(np.zeros(len(machine.devices), np.int64))
     rows = simulate(lower(graph, strategy, machine, devices=coarse), costs).task_graph
     kinds, seconds = loads_of(rows.peers, costs)
-    orbits, found = find_loads(rows.peers, kinds)
+    orbits, found = find_loads(rows, kinds)
     assert orbits is rows.peers.orbits
     number = numbers(rows, every)
     expected = sharing.find_loads(every, costs.seconds(every))

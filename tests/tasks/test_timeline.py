@@ -54,7 +54,7 @@ def test_what_has_many_rows_prints_as_one_line(timeline):
 def test_busy_seconds_of_streams_and_bytes_of_links(timeline):
     busy = timeline.busy_seconds()
     assert busy[0] == pytest.approx(16e-6)  # device 0 computes a
-    assert busy[10] == busy[2] == pytest.approx(9e-3)  # link 0->1 carries a, device 0 sends it
+    assert busy[12] == busy[2] == pytest.approx(9e-3)  # link 0->1 carries a, device 0 sends it
     assert timeline.link_bytes() == {0: 8000, 1: 8000}
 
 

@@ -33,7 +33,7 @@ from taskflow.backend.cuda.arrays import Arrays, from_dlpack
 from taskflow.backend.cuda.cublas import WORKSPACE, WORKSPACE_BYTES, Cublas
 from taskflow.backend.cuda.cudnn import Cudnn, CudnnPlan, find_cudnn
 from taskflow.backend.cuda.kernels import KernelTable
-from taskflow.backend.cuda.mapped import mapped_memory
+from taskflow.backend.cuda.mapped import bytes_at, mapped_memory
 from taskflow.backend.cuda.queues import CudaStream, malloc, reach, synchronize
 from taskflow.backend.cuda.ranks import FLAGS, communicator_bytes, make_communicators, rank_gpu_of
 from taskflow.backend.ranks import Communicator, RankGpu
@@ -160,6 +160,10 @@ class CudaStreams(StreamBackend):
     def pinned(self, size_bytes: int) -> Array:
         pinned: Array = cupyx.zeros_pinned((size_bytes,), np.uint8)
         return pinned
+
+    def mapped(self, device: int, size_bytes: int) -> Array:
+        pinned = self.pinned(size_bytes)
+        return bytes_at(pinned.ctypes.data, size_bytes, pinned, self._use(device))
 
     def copy(self, target: Array, source: Array) -> Call:
         pointers = pointer(target), pointer(source)

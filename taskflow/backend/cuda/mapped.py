@@ -71,7 +71,7 @@ class MappedMemory:
         lent = _Lent()
         self._lent[number] = block
         weakref.finalize(lent, self._ended.add, number).atexit = False
-        mine = _bytes_at(int(block.ptr), size_bytes, lent, gpu)
+        mine = bytes_at(int(block.ptr), size_bytes, lent, gpu)
         handles = ranks.gather(_handle(int(block.ptr), size_bytes))
         failure = next((h for h in handles if isinstance(h, str)), "")
         arrays = list[Array]()
@@ -105,7 +105,7 @@ class MappedMemory:
             mapped, self._unmap, number, mapped.pointer
         ).atexit = False  # the driver ends before
         # of this GPU, as CuPy sees it: kernels here read it, and CuPy refuses arrays of another one
-        return _bytes_at(mapped.pointer + offset, size, mapped, gpu)
+        return bytes_at(mapped.pointer + offset, size, mapped, gpu)
 
     def _unmap(self, number: int, pointer: int) -> None:
         runtime.ipcCloseMemHandle(pointer)
@@ -118,7 +118,7 @@ def mapped_memory() -> MappedMemory:
     return MappedMemory()
 
 
-def _bytes_at(pointer: int, size_bytes: int, owner: object, gpu: int) -> Array:
+def bytes_at(pointer: int, size_bytes: int, owner: object, gpu: int) -> Array:
     """A byte array of a GPU in memory that lives as long as its owner."""
     memory = cupy.cuda.UnownedMemory(pointer, size_bytes, owner, gpu)
     array: Array = cupy.ndarray((size_bytes,), np.uint8, memptr=cupy.cuda.MemoryPointer(memory, 0))

@@ -110,7 +110,7 @@ class GroupedRows:
             adds = launch.kernel.accumulates or bool(
                 launch.bound.pattern.adds
             )  # each knows itself to what it adds
-            can_join = launch.kernel.for_points is not None and not adds
+            can_join = launch.kernel.for_points is not None and not adds and launch.crossing < 0
             if issue.transport.drives(device) and can_join and self._is_dense(row):
                 regions = [issue.graph.regions[number] for number in launch.args]
                 scalars = [

@@ -94,6 +94,21 @@ class DeviceMemory(Memory):
         self.backend = backend
         self.ledger = ledger
         super().__init__(*args)
+        kept = self.plan.host_bytes.tolist()
+        self._kept = {d: backend.mapped(d, kept[d]) for d in self.devices if kept[d]}
+
+    def arena_bytes(self) -> list[int]:
+        """See `Memory.arena_bytes`: what lies on the host is not in them."""
+        return self.plan.peak_bytes.tolist()  # type: ignore[no-any-return]
+
+    def part(self, instance: int, begin: int, end: int) -> Array:
+        """See `Memory.part`: what lies on the host is in memory of it that the device reaches."""
+        graph = self.task_graph
+        if not graph.regions[int(graph.instance_region[instance])].is_on_host:
+            return super().part(instance, begin, end)
+        device = int(graph.instance_device[instance])
+        first = int(self.plan.peak_bytes[device])
+        return self._kept[device][begin - first : end - first]
 
     def share(self, size_bytes: int) -> list[Array] | None:
         """See `Memory.share`."""

@@ -13,6 +13,7 @@ import numpy as np
 
 from taskflow.schedule.plan import Plan
 from taskflow.searching.moves.again import change_again
+from taskflow.searching.moves.away import change_offload
 from taskflow.searching.moves.buckets import change_buckets
 from taskflow.searching.moves.chain import change_chain
 from taskflow.searching.moves.context import next_context
@@ -34,6 +35,7 @@ MOVES: tuple[Move, ...] = (
     next_order,
     next_context,
     change_again,
+    change_offload,
     change_groups,
     change_parts,
     change_buckets,

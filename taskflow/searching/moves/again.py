@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -18,11 +19,16 @@ def change_again(plan: Plan, problem: SearchProblem, generator: np.random.Genera
     names = problem.variant(Plan(Strategy({}))).made(recomputable)
     if not names or problem.space is not None:
         return None
+    chosen = toggled(names, set(plan.recomputed), generator)
+    again = tuple(name for name in names if name in chosen)
+    return problem.fitted(replace(plan, recomputed=again))
+
+
+def toggled(names: Sequence[str], now: set[str], generator: np.random.Generator) -> set[str]:
+    """What is chosen now, with a random run of names: all of it, or if it was chosen none of it."""
     first, last = sorted(int(k) for k in generator.integers(len(names), size=2))
     run = set(names[first : last + 1])
-    now = set(plan.recomputed)
-    chosen = now - run if run <= now else now | run
-    return replace(plan, recomputed=tuple(name for name in names if name in chosen))
+    return now - run if run <= now else now | run
 
 
 def recomputable(variant: Variant) -> tuple[str, ...]:
