@@ -16,6 +16,7 @@ from typing import Any, Protocol, TypeVar, cast
 from taskflow.cost.model import CostModel, MeasuredCosts
 from taskflow.graph.family import families
 from taskflow.graph.graph import Graph
+from taskflow.graph.repeat import repeated
 from taskflow.lowering.limits import check_room
 from taskflow.machine import MachineModel
 from taskflow.schedule.plan import Plan
@@ -51,6 +52,7 @@ class SearchProblem:
 
     Args:
         space: to which the search is limited: strategies of the graph as it is, or plans.
+        repeat: steps in a row, see `Judge`.
 
     Attributes:
         judge: of whole plans.
@@ -65,12 +67,14 @@ class SearchProblem:
         machine: MachineModel,
         costs: CostModel,
         space: Space | PlanSpace | None = None,
+        repeat: int = 1,
     ) -> None:
         self.graph = graph
         self.machine = machine
         self.costs = costs
         self.space = space
-        self.judge = Judge(graph, machine, costs)
+        self.repeat = repeat
+        self.judge = Judge(graph, machine, costs, repeat)
         self.shapes: dict[int, PlanShape] = {}
         self.plans: dict[PlanShape, Plan | None] = {}
         self.order: Order = None
@@ -86,7 +90,8 @@ class SearchProblem:
     def can_walk(self) -> bool:
         """Whether changes of a strategy are judged by what differs: there is memory for all its rows."""
         try:
-            check_room(POINT_ROWS * len(self.graph.operators) * len(self.machine.devices))
+            points = self.repeat * len(self.graph.operators) * len(self.machine.devices)
+            check_room(POINT_ROWS * points)
         except MemoryError as error:
             _log.info("search: every change is judged as a whole: %s", error)
             return False
@@ -130,7 +135,7 @@ class SearchProblem:
         The judge of changes knows that long before a plan is lowered. It takes rows in program order, and operators
         that are computed again, or parameters that have homes, add to what it knows.
         """
-        is_bounded = self.has_final_costs and self.can_walk and plan.parts == 1
+        is_bounded = self.has_final_costs and self.can_walk and plan.parts == self.repeat == 1
         if is_bounded and math.isfinite(limit) and self.is_new(plan):
             plain = self.variant(Plan(Strategy({})))
             if plain.changes.is_slower(plain.part(plan.strategy), limit):
@@ -165,8 +170,8 @@ class Variant:
 
     @cached_property
     def changes(self) -> PackedJudge:
-        """The judge of what changes in a strategy: it holds all rows."""
-        return PackedJudge(self.graph, self.machine, self.costs)
+        """The judge of what changes in a strategy, in all steps in a row: it holds all rows."""
+        return PackedJudge(repeated(self.graph, self._problem.repeat), self.machine, self.costs)
 
     @cached_property
     def space(self) -> Space:

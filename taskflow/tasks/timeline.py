@@ -20,7 +20,7 @@ from taskflow.core.text import in_ms
 from taskflow.tasks.energy import joules_of
 from taskflow.tasks.peers import Peers
 from taskflow.tasks.streams import count_streams, find_queues, follows
-from taskflow.tasks.task_graph import STREAMS, Array, TaskGraph
+from taskflow.tasks.task_graph import STREAMS, Array, Kind, TaskGraph
 from taskflow.tasks.trace import trace_events
 
 
@@ -61,6 +61,16 @@ class Timeline:
         if graph.peers is not None:
             total = _busy_of_all(graph.peers, duration, total)
         return {s: float(t) for s, t in enumerate(total) if t > 0}
+
+    @property
+    def step_ends(self) -> Array:
+        """(repeat,) when the last kernel of every step ends, of several in a row (`lower(..., repeat=)`); seconds."""
+        graph = self.task_graph
+        is_point = graph.kind == Kind.POINT
+        step = np.array([launch.step for launch in graph.launches], np.int64)
+        ends = np.zeros(graph.repeat)
+        np.maximum.at(ends, step[graph.launch[is_point]], self.end[is_point])
+        return ends
 
     def link_bytes(self) -> dict[int, int]:
         """Link number -> bytes that it carries."""

@@ -39,6 +39,7 @@ def next_shape(plan: Plan, problem: SearchProblem, generator: np.random.Generato
     """The plan with one thing in its rule changed that nobody judged; in the same order of rows and buckets."""
     shape = problem.shapes.get(id(plan))
     for other in _others(shape, problem) if shape is not None else ():
+        other = fitted(other, problem)
         changed = plan_of(other, problem)
         if changed is not None and changed.parts == plan.parts == 1:
             changed = replace(changed, schedule=plan.schedule, bucket_bytes=plan.bucket_bytes)
@@ -54,6 +55,13 @@ def plan_of(shape: PlanShape, problem: SearchProblem) -> Plan | None:
         plan = _lay_out(shape, problem)
         problem.plans[shape] = plan and problem.shaped(plan, shape)
     return problem.plans[shape]
+
+
+def fitted(shape: PlanShape, problem: SearchProblem) -> PlanShape:
+    """The rule where several steps are in a row: a step is a micro-batch."""
+    if problem.repeat == 1 or shape.groups == 1:
+        return shape
+    return shape._replace(parts=0, schedule=ONE_STAGE)
 
 
 def _others(shape: PlanShape, problem: SearchProblem) -> Iterator[PlanShape]:
@@ -88,7 +96,7 @@ def _lay_out(shape: PlanShape, problem: SearchProblem) -> Plan | None:
     if shape.groups < 1 or shape.tensor < 1 or count % (shape.groups * shape.tensor):
         return None
     size = count // shape.groups
-    parts = shape.groups * shape.parts
+    parts = max(shape.groups * shape.parts, 1)
     samples = min((region.shape[0] for region in problem.graph.inputs if region.ndim), default=1)
     if shape.groups > 1 and samples % (parts * (size // shape.tensor)):
         return None
