@@ -40,7 +40,7 @@ class Judge:
     """Judges plans of one graph.
 
     Args:
-        repeat: 1: a step alone. Else a step in steady state: by how much twice as many in a row take longer, of each.
+        repeat: 1: a step alone. Else one in steady state, of so many in a row (`Timeline.steady_seconds`).
     """
 
     def __init__(
@@ -79,19 +79,16 @@ class Judge:
 
     def _simulated(self, plan: Plan, key: tuple[object, ...]) -> Outcome:
         """What `simulate` says of a step."""
-        rows = self._ordered(plan, key, self.repeat)
+        rows = self._ordered(plan, key, 1)
         timeline = simulate(rows, self.costs)
         self._devices += _count_devices(rows)
         if self.repeat == 1:
             return Outcome.of(plan, timeline)
-        both = simulate(self._ordered(plan, key, 2 * self.repeat), self.costs)
-        seconds = (both.seconds - timeline.seconds) / self.repeat
-        outcome = Outcome.of(plan, replace(both, seconds=seconds))
-        return replace(
-            outcome,
-            bytes_moved=timeline.bytes_moved // self.repeat,
-            first_seconds=float(timeline.step_ends[0]),
-        )
+        several = simulate(self._ordered(plan, key, self.repeat), self.costs)
+        seconds = several.steady_seconds(timeline.seconds)
+        outcome = Outcome.of(plan, replace(several, seconds=seconds))
+        first_seconds = float(several.step_ends[0])
+        return replace(outcome, bytes_moved=timeline.bytes_moved, first_seconds=first_seconds)
 
     def refuse(self, plan: Plan, why: str) -> None:
         """Note that a plan is not worth judging."""
