@@ -138,9 +138,7 @@ class Plan:
         check_strategy(graph, self.strategy, len(machine.devices))
         return micro_batches(graph, self.strategy, self.parts)
 
-    def in_steps(
-        self, graph: Graph, machine: MachineModel, repeat: int
-    ) -> tuple[Graph, Strategy]:
+    def in_steps(self, graph: Graph, machine: MachineModel, repeat: int) -> tuple[Graph, Strategy]:
         """The graph of so many steps that run in a row, and its strategy; ValueError: the plan does not fit."""
         graph = self.transform(graph)
         strategy = self.placement(graph, machine)

@@ -19,6 +19,7 @@ from taskflow.graph.graph import Graph
 from taskflow.graph.repeat import repeated
 from taskflow.lowering.limits import check_room
 from taskflow.machine import MachineModel
+from taskflow.schedule.orders import forward_first
 from taskflow.schedule.plan import Plan
 from taskflow.searching.bound import whole_seconds
 from taskflow.searching.fold import fold
@@ -80,6 +81,11 @@ class SearchProblem:
         self.order: Order = None
         self._shaped: dict[object, Plan] = {}
         self._variants: dict[object, Variant] = {}
+
+    @property
+    def first_order(self) -> str | None:
+        """That of rows before others are tried: of steps in a row the earlier one goes first, and idle is nobody."""
+        return forward_first.__name__ if self.repeat > 1 else None
 
     @property
     def has_strategies(self) -> bool:
@@ -171,7 +177,10 @@ class Variant:
     @cached_property
     def changes(self) -> PackedJudge:
         """The judge of what changes in a strategy, in all steps in a row: it holds all rows."""
-        return PackedJudge(repeated(self.graph, self._problem.repeat), self.machine, self.costs)
+        graph = repeated(self.graph, self._problem.repeat)
+        if self._problem.repeat > 1:
+            graph.outputs.clear()  # in program order the next step would wait for them to be there
+        return PackedJudge(graph, self.machine, self.costs)
 
     @cached_property
     def space(self) -> Space:

@@ -224,9 +224,7 @@ class _Search:
         """Shapes alone: what they gain, changes would take long for; then the best in buckets and in all orders."""
         shapes = [PlanShape()]
         if self.problem.repeat > 1:
-            shapes.append(
-                fitted(PlanShape(groups=len(self.problem.machine.devices)), self.problem)
-            )
+            shapes.append(fitted(PlanShape(groups=len(self.problem.machine.devices)), self.problem))
         for shape in shapes:
             plan = plan_of(shape, self.problem)
             if plan is not None and self.budget.used < 1:

@@ -121,7 +121,7 @@ def _lay_out(shape: PlanShape, problem: SearchProblem) -> Plan | None:
     plan = Plan(
         strategy,
         parts,
-        shape.schedule[0] if parts > 1 else None,
+        shape.schedule[0] if parts > 1 else problem.first_order,
         first.made(recomputable) if shape.is_again else (),
         tuple(r.name for r in problem.graph.parameters) if shape.state == HOMES else (),
     )
