@@ -19,6 +19,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from importlib import import_module
+from itertools import pairwise
 
 import grids
 
@@ -86,7 +87,7 @@ def even_cuts(graph: Graph, machine: MachineModel) -> list[str]:
     """The first operators of stages of equal work, but of the first stage."""
     devices = {n: c.devices for n, c in taskflow.stages(graph, machine, DEVICES).items()}
     names = list(devices)
-    return [b for a, b in zip(names, names[1:], strict=False) if devices[a] != devices[b]]
+    return [b for a, b in pairwise(names) if devices[a] != devices[b]]
 
 
 def layer_cuts(graph: Graph, machine: MachineModel) -> list[str]:

@@ -191,7 +191,7 @@ class Plan:
     def predict(
         self, graph: Graph, machine: MachineModel, costs: CostModel, repeat: int = 1
     ) -> Timeline:
-        """What `simulate` says of the plan, of so many steps in a row, from the rows of representatives where these stand for all.
+        """What `simulate` says of so many steps in a row, from rows of representatives where these stand for all.
 
         So the timeline may lack rows of devices that do the same (`TaskGraph.peers`).
 
