@@ -222,9 +222,12 @@ class _Search:
 
     def _climb(self) -> None:
         """Shapes alone: what they gain, changes would take long for; then the best in buckets and in all orders."""
+        count = len(self.problem.machine.devices)
         shapes = [PlanShape()]
+        if plan_of(shapes[0], self.problem) is None:  # there are fewer samples than devices
+            shapes = [PlanShape(tensor=count)]
         if self.problem.repeat > 1:
-            shapes.append(fitted(PlanShape(groups=len(self.problem.machine.devices)), self.problem))
+            shapes.append(fitted(PlanShape(groups=count), self.problem))
         for shape in shapes:
             plan = plan_of(shape, self.problem)
             if plan is not None and self.budget.used < 1:
