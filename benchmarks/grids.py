@@ -71,12 +71,12 @@ def gpt(layers: int, hidden: int) -> Callable[[int], taskflow.Graph]:
     )
 
 
-def t5(
-    devices: int, layers: int = 12, hidden: int = 1024, heads: int = 16, words: int = 512
+def t5_forward(
+    batch: int, layers: int = 12, hidden: int = 1024, heads: int = 16, words: int = 512
 ) -> taskflow.Graph:
     """An encoder and a decoder that attends to it (Raffel et al., JMLR 2020), without relative positions."""
     graph = taskflow.Graph()
-    x, y, t = (graph.input(name, (devices, words), "int32") for name in "xyt")
+    x, y, t = (graph.input(name, (batch, words), "int32") for name in "xyt")
     h = ops.embedding(x, 32128, hidden, name="embed")
     for k in range(layers):
         h = _block(h, None, heads, f"encoder{k}")
@@ -86,7 +86,11 @@ def t5(
         h = _block(h, memory, heads, f"decoder{k}")
     scores = ops.linear(ops.layer_norm(h, name="decoded"), 32128, name="words")
     graph.output("loss", ops.softmax_cross_entropy(scores, t, name="loss"))
-    return trained(graph)
+    return graph
+
+
+def t5(devices: int) -> taskflow.Graph:
+    return trained(t5_forward(devices))
 
 
 def vit(

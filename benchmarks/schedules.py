@@ -2,11 +2,13 @@
 
     python benchmarks/schedules.py --placements 0                 the known ones
     pip install ortools; python benchmarks/schedules.py [--placements 80] [--seconds 5]
+    python benchmarks/schedules.py --alone                        nodes of random ones, without CP-SAT
 
 Known: on eight devices the V takes Tessel 117 s; on four, an M of 32 micro-batches takes 330 units in 1F1B+ by hand.
 Random placements: chains there and back over random devices, one or two of them, perhaps joined on all devices;
 backward passes whole or split; spans of 1 to 4 units; memory from what one micro-batch needs up to what all need.
 Both get the same seconds and one core. A period is of one micro-batch; ours may be of several, which is shorter.
+Nodes are places of blocks that were tried until a period of one micro-batch was proven, or until time was up.
 """
 
 from __future__ import annotations
@@ -22,13 +24,30 @@ import numpy as np
 from taskflow.schedule import Block, find_period, find_schedule
 from taskflow.schedule.blocks import Table, table_of
 from taskflow.schedule.found import least_memory
+from taskflow.schedule.period import _search as search_period
 from taskflow.schedule.period import least_period
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from tests.schedule.placements import check, m_shape, v_shape
+from tests.schedule.placements import (
+    check,
+    k_shape,
+    m_shape,
+    nn_shape,
+    v_shape,
+    x_shape,
+    zbv_shape,
+)
 
 WORST_SHARE = 0.9  # of all are proven optimal, at least
 MOST_V_SECONDS = 1.0
+SHAPES = {
+    "V": (v_shape, (2, 3, 4)),
+    "M": (m_shape, (3, 4, 5, 6)),
+    "X": (x_shape, (3, 4, 5)),
+    "NN": (nn_shape, (5, 6, 8)),
+    "K": (k_shape, (2, 3, 4)),
+    "ZBV": (zbv_shape, (4, 5, 6, 8)),
+}
 M_PARTS, M_MEMORY, M_BY_HAND, LEAST_M_RATIO = 32, 6, 330.0, 1.2
 
 
@@ -164,6 +183,18 @@ def print_m(seconds: float) -> None:
     )
 
 
+def print_nodes(name: str, blocks: list[Block], memory: float, seconds: float) -> int:
+    """What is proven of a placement with one micro-batch a period, and in how many nodes."""
+    table, unit = table_of(blocks, memory)
+    most = int(table.span.sum())
+    found = search_period(table, 1, most, seconds, 0)
+    assert found is not None
+    what = "proven" if found.is_optimal else "not proven"
+    period = f"period {found.period * unit:g}"
+    print(f"{name}, memory {memory:g}: {period}, {what} in {found.nodes} nodes", flush=True)
+    return found.nodes
+
+
 def main() -> None:
     """Print the known ones, the placements where both differ, and the counts."""
     parser = argparse.ArgumentParser(
@@ -172,15 +203,23 @@ def main() -> None:
     parser.add_argument("--placements", type=int, default=80)
     parser.add_argument("--seconds", type=float, default=5.0)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--alone", action="store_true", help="without CP-SAT")
     options = parser.parse_args()
     find_schedule(v_shape(2), 2, 2, 0.1)  # compiles
     print_v(8, 45)
     print_v(16, 69)
     print_m(options.seconds)
+    for name, (shape, limits) in SHAPES.items():
+        for limit in limits:
+            print_nodes(name, shape(), limit, options.seconds)
     rng = np.random.default_rng(options.seed)
     counts = dict.fromkeys(("worse", "equal", "better", "optimal", "theirs"), 0)
+    nodes = list[int]()
     for number in range(options.placements):
         blocks, memory = placement(rng)
+        if options.alone:
+            nodes.append(print_nodes(f"placement {number}", blocks, memory, options.seconds))
+            continue
         found = find_period(blocks, memory, options.seconds)
         table, unit = table_of(blocks, memory)
         theirs, is_proven = solve(table, options.seconds)
@@ -202,6 +241,10 @@ def main() -> None:
             )
     if not options.placements:
         return
+    if options.alone:
+        slowest = sorted(nodes)[-max(1, len(nodes) // 10) :]
+        said = f"median {np.median(nodes):g}, of the slowest tenth {sum(slowest)}"
+        return print(f"nodes: {said}")
     share = counts["optimal"] / options.placements
     verdict = "ok" if counts["worse"] == 0 and share >= WORST_SHARE else "MISSED"
     print(

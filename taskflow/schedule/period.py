@@ -47,11 +47,13 @@ class Period(NamedTuple):
         period: time from one micro-batch to the next; between the starts of two periods, over micro-batches a period.
         starts: of every block (first axis) of the micro-batches of one period (second), the least is 0.
         is_optimal: whether it is proven that no schedule with as many micro-batches a period takes less.
+        nodes: places of blocks that were tried for as many micro-batches a period.
     """
 
     period: float
     starts: Array
     is_optimal: bool
+    nodes: int = 0
 
 
 class End(IntEnum):
@@ -115,6 +117,7 @@ def find_period(
                 shorter.period / parts * unit,
                 shorter.starts * unit,
                 shorter.is_optimal and is_exact(blocks, unit),
+                shorter.nodes,
             )
     return best
 
@@ -140,12 +143,15 @@ def _search(table: Table, parts: int, most: int, seconds: float, seed: int) -> P
     laps = _laps(many)
     starts = np.zeros(len(many.span), np.int64)
     orders = {period: _orders(many, rng) for period in (most, *range(least, most))}
+    nodes = np.zeros(1, np.int64)
     best = None
     budget = float(FIRST_BUDGET)
     while orders and (best is None or time.perf_counter() < until):
         for period in list(orders):
             draws = rng.random(DRAWS if budget > FIRST_BUDGET else 0)
-            end = place(many, pairs, period, next(orders[period]), laps, int(budget), draws, starts)
+            order = next(orders[period])
+            limit = nodes[0] + int(budget)
+            end = place(many, pairs, period, order, laps, limit, draws, starts, nodes)
             if end == End.FOUND:
                 best = Period(period, (starts - starts.min()).reshape(parts, -1).T.copy(), False)
                 orders = {shorter: left for shorter, left in orders.items() if shorter < period}
@@ -159,7 +165,7 @@ def _search(table: Table, parts: int, most: int, seconds: float, seed: int) -> P
         budget *= GROWTH
         if best is None and time.perf_counter() > until:
             return None
-    return None if best is None else best._replace(is_optimal=not orders)
+    return None if best is None else best._replace(is_optimal=not orders, nodes=int(nodes[0]))
 
 
 def _laps(table: Table) -> Array:
@@ -223,9 +229,10 @@ def place(
     period: int,
     order: Array,
     laps: Array,
-    budget: int,
+    limit: int,
     draws: Array,
     starts: Array,
+    nodes: Array,
 ) -> int:
     """Fill in `starts` of a schedule of `period`, by depth-first search; how it ended (`End`).
 
@@ -235,9 +242,10 @@ def place(
         period: units.
         order: in which blocks are placed.
         laps: see `_laps`.
-        budget: places that may be tried.
+        limit: of `nodes`.
         draws: random numbers, which say when a block is tried at a random place first; or none.
         starts: of every block.
+        nodes: (1,) places that were tried so far, those of this search are added.
     """
     blocks, devices = table.on.shape
     busy = np.zeros((devices, period), np.bool_)
@@ -250,7 +258,6 @@ def place(
     tried = np.zeros(blocks, np.int64)
     depth = 0
     is_new = True
-    places = 0
     while 0 <= depth < blocks:
         block = order[depth]
         if is_new:
@@ -264,8 +271,10 @@ def place(
                 step,
                 count,
             )
+            if depth == 0:
+                count[block] = 1  # all starts may be shifted together
             tried[block] = 0
-            draw = draws[places % len(draws)] if len(draws) else 1.0
+            draw = draws[nodes[0] % len(draws)] if len(draws) else 1.0
             if draw < JITTER:
                 tried[block] = -1 - int(draw / JITTER * min(count[block], period))
         else:
@@ -278,8 +287,8 @@ def place(
             tried[block] = max(tried[block] + 1, 0)
             if not _is_free(table, busy, block, moment, period):
                 continue
-            places += 1
-            if places > budget:
+            nodes[0] += 1
+            if nodes[0] > limit:
                 return End.SPENT
             starts[block] = moment
             _bound(table, block, moment, depth, earliest, latest)

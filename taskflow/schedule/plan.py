@@ -26,6 +26,7 @@ from taskflow.graph.graph import Graph
 from taskflow.graph.homes import homes
 from taskflow.graph.offload import offload
 from taskflow.graph.recompute import recompute
+from taskflow.graph.repeat import repeated
 from taskflow.graph.ring import ring
 from taskflow.lowering import Lowering, lower, lower_to_simulate
 from taskflow.lowering.like import RowOrder
@@ -47,7 +48,7 @@ from taskflow.simulation.simulate import simulate
 from taskflow.strategy import strategy as strategies
 from taskflow.strategy.micro_batches import check_parts, micro_batches, most_micro_batches
 from taskflow.strategy.rebalance import cut_by_rates
-from taskflow.strategy.strategy import Strategy, StrategyTable, check_strategy
+from taskflow.strategy.strategy import Strategy, StrategyTable, check_strategy, in_steps
 from taskflow.tasks.task_graph import TaskGraph
 from taskflow.tasks.timeline import Timeline
 
@@ -150,10 +151,17 @@ class Plan:
         check_strategy(graph, self.strategy, len(machine.devices))
         return micro_batches(graph, self.strategy, self.parts)
 
-    def lower(self, graph: Graph, machine: MachineModel) -> tuple[Graph, TaskGraph]:
-        """The graph that runs, and its rows as they are lowered; see `apply`."""
+    def in_steps(self, graph: Graph, machine: MachineModel, repeat: int) -> tuple[Graph, Strategy]:
+        """The graph of so many steps that run in a row, and its strategy; ValueError: the plan does not fit."""
         graph = self.transform(graph)
         strategy = self.placement(graph, machine)
+        return repeated(graph, repeat), in_steps(strategy, repeat)
+
+    def lower(
+        self, graph: Graph, machine: MachineModel, repeat: int = 1
+    ) -> tuple[Graph, TaskGraph]:
+        """The graph that runs, and its rows as they are lowered; see `apply`."""
+        graph, strategy = self.in_steps(graph, machine, repeat)
         size = self.bucket_bytes
         return graph, lower(graph, strategy, machine, self.collectives, bucket_bytes=size)
 
@@ -164,6 +172,7 @@ class Plan:
         costs: CostModel,
         devices: Devices | None = None,
         decide: Callable[[Callable[[], RowOrder]], RowOrder] = _decide_alone,
+        repeat: int = 1,
     ) -> tuple[Graph, TaskGraph]:
         """The graph that runs, and its rows in their order.
 
@@ -175,24 +184,27 @@ class Plan:
                 gives these, of the devices in use.
             decide: gives all ranks what a function gives on one of them (`Transport.on_rank_0`); only that one needs
                 costs. By default each decides for itself.
+            repeat: so many steps in a row, see `lower`.
 
         Raises:
             ValueError: the plan does not fit the graph or the machine.
         """
         if devices is None:
-            graph, rows = self.lower(graph, machine)
+            graph, rows = self.lower(graph, machine, repeat)
             return graph, rows if self.order is None else reorder(rows, costs, self.order)
-        graph = self.transform(graph)
+        graph, strategy = self.in_steps(graph, machine, repeat)
         machine = machine.with_collectives(self.collectives)
         lowering = Lowering(graph, machine, bucket_bytes=self.bucket_bytes or 0)
-        strategy, schedule = self.placement(graph, machine), self.order
+        schedule = self.order
         if schedule is None:
             return graph, lowering.lower(strategy, devices)
         order = decide(lambda: order_of_all(lowering, strategy, costs, schedule))
         return graph, lowering.lower_in_order(strategy, devices, order)
 
-    def predict(self, graph: Graph, machine: MachineModel, costs: CostModel) -> Timeline:
-        """What `simulate` says of the plan, from the rows of representatives where these stand for all.
+    def predict(
+        self, graph: Graph, machine: MachineModel, costs: CostModel, repeat: int = 1
+    ) -> Timeline:
+        """What `simulate` says of so many steps in a row, from rows of representatives where these stand for all.
 
         So the timeline may lack rows of devices that do the same (`TaskGraph.peers`).
 
@@ -200,10 +212,9 @@ class Plan:
             ValueError: the plan does not fit the graph or the machine.
         """
         if self.schedule is not None and named(self.schedule) is None:  # it names devices, say
-            return simulate(self.apply(graph, machine, costs)[1], costs)
-        graph = self.transform(graph)
+            return simulate(self.apply(graph, machine, costs, repeat=repeat)[1], costs)
+        graph, strategy = self.in_steps(graph, machine, repeat)
         machine = machine.with_collectives(self.collectives)
-        strategy = self.placement(graph, machine)
         rows = lower_to_simulate(graph, strategy, machine, costs, self.bucket_bytes or 0)
         if self.order:
             rows = reorder(rows, costs, self.order)  # those in another order are not kept

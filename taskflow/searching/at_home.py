@@ -25,9 +25,10 @@ from taskflow.graph.graph import Graph
 from taskflow.machine import MachineModel
 from taskflow.schedule.plan import Plan
 from taskflow.searching.budget import Budget
+from taskflow.searching.problem import SearchProblem
 from taskflow.searching.rehearsal import FEWEST, rehearse
 from taskflow.searching.result import SearchInterrupted, SearchResult, idle_devices
-from taskflow.searching.searching import PROPOSALS, search
+from taskflow.searching.searching import PROPOSALS, search_on
 from taskflow.simulation.simulate import simulate
 from taskflow.strategy.rules import RULES
 from taskflow.strategy.strategy import Strategy
@@ -146,16 +147,13 @@ class _Home:
                 starts[BEFORE] = self.best.plan.strategy
         if seconds is not None:
             seconds = searching * max(self._left(self._until), sys.float_info.epsilon)
-        return search(
-            self.graph,
-            self.machine,
-            self.costs,
-            proposals=proposals and max(1, round(share * proposals)),
-            seed=self.seed,
-            starts=starts,
+        return search_on(
+            LocalTransport(),
+            SearchProblem(self.graph, self.machine, self.costs),
+            Budget(proposals and max(1, round(share * proposals)), seconds),
+            self.seed,
+            starts,
             progress=lambda done, best: self.progress(self.budget.done + done, min(best, fastest)),
-            seconds=seconds,
-            transport=LocalTransport(),
         )
 
     def _left(self, until: float) -> float:

@@ -17,6 +17,7 @@ from taskflow.core.errors import CostError
 from taskflow.core.tiers import Cold
 from taskflow.cost.model import CostModel
 from taskflow.graph.graph import Graph
+from taskflow.graph.repeat import repeated
 from taskflow.lowering import Lowering
 from taskflow.lowering.limits import check_room
 from taskflow.machine import MachineModel
@@ -27,7 +28,7 @@ from taskflow.searching.pool import HELD_BYTES
 from taskflow.simulation.simulate import simulate
 from taskflow.strategy.micro_batches import micro_batches
 from taskflow.strategy.orbits import orbits_of
-from taskflow.strategy.strategy import completed
+from taskflow.strategy.strategy import completed, in_steps
 from taskflow.tasks.task_graph import TaskGraph
 
 _log = logging.getLogger(__name__)
@@ -36,12 +37,19 @@ ORDERED = 2  # times the memory that rows take, for another order of them
 
 
 class Judge:
-    """Judges plans of one graph."""
+    """Judges plans of one graph.
 
-    def __init__(self, graph: Graph, machine: MachineModel, costs: CostModel) -> None:
+    Args:
+        repeat: 1: a step alone. Else one in steady state, of so many in a row (`Timeline.steady_seconds`).
+    """
+
+    def __init__(
+        self, graph: Graph, machine: MachineModel, costs: CostModel, repeat: int = 1
+    ) -> None:
         self.graph = graph
         self.machine = machine
         self.costs = costs
+        self.repeat = repeat
         self._lowerings: dict[object, Lowering] = {}  # by what a plan says beside its strategy
         # By the identities of configurations: the plan, which holds them, and its outcome.
         self._known: dict[object, tuple[Plan, Outcome]] = {}
@@ -59,9 +67,7 @@ class Judge:
             plan = replace(plan, strategy=plan.strategy.copy())  # who asks may change it
             begin = time.perf_counter() - Cold.seconds
             try:
-                rows = self._ordered(plan, key[1:])
-                outcome = Outcome.of(plan, simulate(rows, self.costs))
-                self._devices += _count_devices(rows)
+                outcome = self._simulated(plan, key[1:])
                 self._seconds += time.perf_counter() - Cold.seconds - begin
             except CostError:
                 raise
@@ -70,6 +76,19 @@ class Judge:
                 outcome = Outcome.refused(plan, str(error) or "out of memory here")
             self._known[key] = plan, outcome
         return self._known[key][1]
+
+    def _simulated(self, plan: Plan, key: tuple[object, ...]) -> Outcome:
+        """What `simulate` says of a step."""
+        rows = self._ordered(plan, key, 1)
+        timeline = simulate(rows, self.costs)
+        self._devices += _count_devices(rows)
+        if self.repeat == 1:
+            return Outcome.of(plan, timeline)
+        several = simulate(self._ordered(plan, key, self.repeat), self.costs)
+        seconds = several.steady_seconds(timeline.seconds)
+        outcome = Outcome.of(plan, replace(several, seconds=seconds))
+        first_seconds = float(several.step_ends[0])
+        return replace(outcome, bytes_moved=timeline.bytes_moved, first_seconds=first_seconds)
 
     def refuse(self, plan: Plan, why: str) -> None:
         """Note that a plan is not worth judging."""
@@ -93,14 +112,15 @@ class Judge:
         order = plan.schedule if isinstance(plan.schedule, str | None) else id(plan.schedule)
         return (order, plan.bucket_bytes), plan.parts, configs, _graph_key(plan)
 
-    def _ordered(self, plan: Plan, key: object) -> TaskGraph:
-        """The rows of a plan: those of representatives, where its order does not name devices."""
+    def _ordered(self, plan: Plan, key: tuple[object, ...], repeat: int) -> TaskGraph:
+        """The rows of so many steps of a plan: those of representatives, where its order does not name devices."""
         is_named = plan.schedule is None or named(plan.schedule) is not None
+        key = *key, repeat
         if self._rows is None or self._rows[0] != key or not is_named:
             self._rows = None
-            lowering = self.lowering(plan)
-            strategy = micro_batches(lowering.graph, plan.strategy, plan.parts)
-            strategy = completed(lowering.graph, strategy)
+            strategy = micro_batches(self.lowering(plan).graph, plan.strategy, plan.parts)
+            lowering = self.lowering(plan, repeat)
+            strategy = completed(lowering.graph, in_steps(strategy, repeat))
             if not is_named:
                 rows = lowering.lower(strategy)
                 return reorder(rows, self.costs, plan.order, plan.bucket_bytes)
@@ -111,13 +131,13 @@ class Judge:
         check_room(ORDERED * len(rows))
         return reorder(rows, self.costs, plan.order, plan.bucket_bytes)
 
-    def lowering(self, plan: Plan) -> Lowering:
-        """Of the graph that a plan runs."""
+    def lowering(self, plan: Plan, repeat: int = 1) -> Lowering:
+        """Of the graph that a plan runs, so many times in a row."""
         if sum(lowering.size_bytes for lowering in self._lowerings.values()) > HELD_BYTES:
             self._lowerings.clear()
-        if (key := _graph_key(plan)) not in self._lowerings:
+        if (key := (*_graph_key(plan), repeat)) not in self._lowerings:
             machine = self.machine.with_collectives(plan.collectives)
-            self._lowerings[key] = Lowering(plan.transform(self.graph), machine)
+            self._lowerings[key] = Lowering(repeated(plan.transform(self.graph), repeat), machine)
         return self._lowerings[key]
 
 

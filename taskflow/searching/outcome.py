@@ -28,6 +28,7 @@ class Outcome:
         shortage: what does not fit, see `taskflow.tasks.memory.shortage`, or why it cannot be; empty where all does.
         name: of the start that it is, else `found`; of a pipeline what it is.
         with_room: its seconds if memory were no limit.
+        first_seconds: until the first of several steps in a row is done.
     """
 
     plan: Plan
@@ -37,6 +38,7 @@ class Outcome:
     shortage: str = ""
     name: str = FOUND
     with_room: float = math.inf
+    first_seconds: float = math.inf
 
     @classmethod
     def of(cls, plan: Plan, timeline: Timeline, name: str = FOUND) -> Outcome:
@@ -48,6 +50,7 @@ class Outcome:
             int(timeline.peak_bytes.max()),
             timeline.shortage,
             name,
+            timeline.seconds,
             timeline.seconds,
         )
 

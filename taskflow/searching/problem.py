@@ -16,8 +16,10 @@ from typing import Any, Protocol, TypeVar, cast
 from taskflow.cost.model import CostModel, MeasuredCosts
 from taskflow.graph.family import families
 from taskflow.graph.graph import Graph
+from taskflow.graph.repeat import repeated
 from taskflow.lowering.limits import check_room
 from taskflow.machine import MachineModel
+from taskflow.schedule.orders import forward_first
 from taskflow.schedule.plan import Plan
 from taskflow.searching.bound import whole_seconds
 from taskflow.searching.fold import fold
@@ -51,6 +53,7 @@ class SearchProblem:
 
     Args:
         space: to which the search is limited: strategies of the graph as it is, or plans.
+        repeat: steps in a row, see `Judge`.
 
     Attributes:
         judge: of whole plans.
@@ -66,18 +69,25 @@ class SearchProblem:
         machine: MachineModel,
         costs: CostModel,
         space: Space | PlanSpace | None = None,
+        repeat: int = 1,
     ) -> None:
         self.graph = graph
         self.machine = machine
         self.costs = costs
         self.space = space
-        self.judge = Judge(graph, machine, costs)
+        self.repeat = repeat
+        self.judge = Judge(graph, machine, costs, repeat)
         self.shapes: dict[int, PlanShape] = {}
         self.plans: dict[PlanShape, Plan | None] = {}
         self.order: Order = None
         self.gains: dict[Turn, float] = {}
         self._shaped: dict[object, Plan] = {}
         self._variants: dict[object, Variant] = {}
+
+    @property
+    def first_order(self) -> str | None:
+        """That of rows before others are tried: of steps in a row the earlier one goes first, and idle is nobody."""
+        return forward_first.__name__ if self.repeat > 1 else None
 
     @property
     def has_strategies(self) -> bool:
@@ -88,7 +98,8 @@ class SearchProblem:
     def can_walk(self) -> bool:
         """Whether changes of a strategy are judged by what differs: there is memory for all its rows."""
         try:
-            check_room(POINT_ROWS * len(self.graph.operators) * len(self.machine.devices))
+            points = self.repeat * len(self.graph.operators) * len(self.machine.devices)
+            check_room(POINT_ROWS * points)
         except MemoryError as error:
             _log.info("search: every change is judged as a whole: %s", error)
             return False
@@ -148,7 +159,8 @@ class SearchProblem:
         The judge of changes knows that long before a plan is lowered. It takes rows in program order, and operators
         that are computed again, or parameters that have homes, add to what it knows; a ring does not.
         """
-        is_bounded = self.has_final_costs and self.can_walk and plan.parts == plan.ring == 1
+        is_plain = plan.parts == plan.ring == self.repeat == 1
+        is_bounded = self.has_final_costs and self.can_walk and is_plain
         if is_bounded and math.isfinite(limit) and self.is_new(plan):
             plain = self.variant(Plan(Strategy({})))
             if plain.changes.is_slower(plain.part(plan.strategy), limit):
@@ -183,8 +195,11 @@ class Variant:
 
     @cached_property
     def changes(self) -> PackedJudge:
-        """The judge of what changes in a strategy: it holds all rows."""
-        return PackedJudge(self.graph, self.machine, self.costs)
+        """The judge of what changes in a strategy, in all steps in a row: it holds all rows."""
+        graph = repeated(self.graph, self._problem.repeat)
+        if self._problem.repeat > 1:
+            graph.outputs.clear()  # in program order the next step would wait for them to be there
+        return PackedJudge(graph, self.machine, self.costs)
 
     @cached_property
     def space(self) -> Space:

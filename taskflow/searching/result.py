@@ -20,7 +20,9 @@ class SearchResult:
 
     Attributes:
         plan: the best plan.
-        seconds: its predicted time of one step.
+        seconds: its predicted time of one step; of several in a row, of one in steady state.
+        first_seconds: until the first of several steps in a row is done; else `seconds`.
+        repeat: so many steps in a row.
         baseline_seconds: start name -> predicted seconds (inf: does not fit into memory). Starts that were known to be
             far slower than the best before they were lowered are not in it, nor those for which there was no time;
             those of the user, data parallelism and one device are.
@@ -47,6 +49,8 @@ class SearchResult:
     pareto: tuple[Outcome, ...] = ()
     plans: Mapping[str, Plan] = field(default_factory=dict, repr=False)
     rehearsed: int = 0
+    first_seconds: float = math.inf
+    repeat: int = 1
     bound: Callable[[], float] | None = field(default=None, repr=False, compare=False)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -72,6 +76,8 @@ class SearchResult:
 
     def __str__(self) -> str:
         text = f"{in_ms(self.seconds)} a step after {self.proposals} proposals, "
+        if self.repeat > 1:
+            text += f"of {self.repeat} in a row, the first done after {in_ms(self.first_seconds)}, "
         best = self.baseline_seconds[self.best_start]
         if math.isfinite(best):
             text += f"{best / self.seconds:.2f}x as fast as the best start ({self.best_start}, {in_ms(best)})"

@@ -38,7 +38,7 @@ from taskflow.searching.moves.away import change_offload
 from taskflow.searching.moves.buckets import change_buckets
 from taskflow.searching.moves.neighbour import count_neighbours, next_neighbour
 from taskflow.searching.moves.order import ORDERS, orders_of
-from taskflow.searching.moves.shape import plan_of
+from taskflow.searching.moves.shape import fitted, plan_of
 from taskflow.searching.outcome import FOUND, Outcome, non_dominated
 from taskflow.searching.population import Leader, Population
 from taskflow.searching.problem import PlanSpace, SearchProblem
@@ -77,7 +77,7 @@ def search(
     space: Space | PlanSpace | None = None,
     until_local: bool = False,
     moves: Sequence[Move] = MOVES,
-    transport: Transport | None = None,
+    repeat: int = 1,
 ) -> SearchResult:
     """Find a plan that the simulator predicts to be fast.
 
@@ -97,7 +97,9 @@ def search(
             are its own. Default: all.
         until_local: go on beyond the budget until no change of one operator is faster.
         moves: what is done to plans; `(*MOVES, mine)` adds one, see `taskflow.searching.moves`.
-        transport: whose ranks share the search; default: all ranks of this job. All of them call.
+        repeat: 1: plans are judged by the seconds of one step alone, the latency of an inference. Else by those of a
+            step in steady state, of so many in a row without a barrier (`lower(..., repeat=)`), which are in flight at
+            once where none needs what another one updates: the throughput.
 
     Returns:
         The result, the same on every rank; its plan is never slower than the best start.
@@ -109,10 +111,23 @@ def search(
             ranks, if it came to any.
     """
     budget = Budget(PROPOSALS if proposals is None and seconds is None else proposals, seconds)
-    problem = SearchProblem(graph, machine, costs, space)
+    problem = SearchProblem(graph, machine, costs, space, whole("search", "repeat", repeat, 1))
+    return search_on(connect(), problem, budget, seed, starts, progress, until_local, moves)
+
+
+def search_on(
+    transport: Transport,
+    problem: SearchProblem,
+    budget: Budget,
+    seed: int,
+    starts: Mapping[str, Strategy] | Mapping[str, Plan] | None,
+    progress: Callable[[int, float], None] | None = None,
+    until_local: bool = False,
+    moves: Sequence[Move] = MOVES,
+) -> SearchResult:
+    """See `search`; all ranks of the transport call."""
     given = checked_starts(problem, starts or {})
-    transport = transport or connect()
-    if not machine.memories:
+    if not problem.machine.memories:
         moves = [move for move in moves if move is not change_offload]
     run = _Search(
         problem, budget, moves, progress, (whole("search", "seed", seed, 0), transport.rank)
@@ -124,7 +139,7 @@ def search(
     best = _best_of([result for result, _ in results])
     if any(is_interrupted for _, is_interrupted in results):
         raise SearchInterrupted(best)
-    is_bounded = costs.is_shared_out and problem.has_strategies
+    is_bounded = problem.costs.is_shared_out and problem.has_strategies
     return replace(best, bound=run.bound if is_bounded else None)
 
 
@@ -211,9 +226,16 @@ class _Search:
 
     def _climb(self) -> None:
         """Shapes alone: what they gain, changes would take long for; then the best of one micro-batch in all orders."""
-        first = plan_of(PlanShape(), self.problem)
-        if first is not None and self.budget.used < 1:
-            self.judge(first, PlanShape().name, _kind_of(PlanShape()))
+        count = len(self.problem.machine.devices)
+        shapes = [PlanShape()]
+        if plan_of(shapes[0], self.problem) is None:  # there are fewer samples than devices
+            shapes = [PlanShape(tensor=count)]
+        if self.problem.repeat > 1:
+            shapes.append(fitted(PlanShape(groups=count), self.problem))
+        for shape in shapes:
+            plan = plan_of(shape, self.problem)
+            if plan is not None and self.budget.used < 1:
+                self.judge(plan, shape.name, _kind_of(shape))
         while self.budget.used < SHAPING and not self._idle:
             self._turn(0)
         leaders = (each for each in self.population.leaders if each.outcome.plan.parts == 1)
@@ -223,9 +245,9 @@ class _Search:
             orders = (replace(best.plan, schedule=order) for order in orders_of(self.problem.graph))
             for plan in chain([bucketed] if bucketed else [], orders):
                 if self.budget.used < SHAPING * 2 and not self.budget.is_interrupted:
-                    shape = self.problem.shapes.get(id(leader.outcome.plan))
-                    plan = self.problem.shaped(plan, shape)
-                    outcome = self.judge(plan, shape.name if shape else FOUND, leader.kind)
+                    rule = self.problem.shapes.get(id(leader.outcome.plan))
+                    plan = self.problem.shaped(plan, rule)
+                    outcome = self.judge(plan, rule.name if rule else FOUND, leader.kind)
                     best = min(best, outcome, key=lambda each: each.seconds)
 
     def go_on(self, until_local: bool) -> None:
@@ -421,6 +443,8 @@ class _Search:
         return SearchResult(
             plan=self.best.plan,
             seconds=self.best.seconds,
+            first_seconds=self.best.first_seconds,
+            repeat=self.problem.repeat,
             baseline_seconds=self.baseline,
             history=tuple(self.history),
             proposals=self.budget.done,

@@ -28,7 +28,7 @@ class PlanShape(NamedTuple):
         state: of optimizers and parameters.
         is_again: whether the inside of layers is computed again.
         groups: of devices.
-        parts: micro-batches for each group.
+        parts: micro-batches for each group; 0: a step of several in a row is one.
         schedule: its name, and the stages of each group.
         context: parts of the sequence, whose attention goes around a ring (`taskflow.ring`).
         is_even: whether axes are cut into parts of equal work, not points, where a table says what that is.
@@ -54,7 +54,9 @@ class PlanShape(NamedTuple):
         """What tables call it."""
         also = f", context {self.context}" * (self.context > 1)
         also += ", even work" * self.is_even + ", computed again" * self.is_again + self.state
-        if self.groups == self.parts == 1:
+        if self.groups == 1 and self.parts < 2:
             return (f"tensor {self.tensor}, {self.rest}" if self.tensor > 1 else "data") + also
-        said = f"{self.stages} stages, {self.parts * self.groups} micro-batches, "
-        return f"{self.schedule[0]}, {said}tensor {self.tensor}, {self.rest}{also}"
+        said = f"{self.stages} stages, "
+        if self.parts:
+            said = f"{self.schedule[0]}, {said}{self.parts * self.groups} micro-batches, "
+        return f"{said}tensor {self.tensor}, {self.rest}{also}"

@@ -37,7 +37,8 @@ def starts(
         seed: of random strategies, which are the last.
     """
     by_rule = rule_starts(problem.graph, problem.machine) if problem.has_strategies else ()
-    rules = ((name, Plan(strategy)) for name, strategy in by_rule)
+    order = problem.first_order
+    rules = ((name, Plan(strategy, schedule=order)) for name, strategy in by_rule)
     for name, plan in chain(given.items(), rules):
         if problem.space is None:
             strategy = completed(problem.variant(plan).graph, plan.strategy)

@@ -10,8 +10,10 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+from taskflow.graph.repeat import in_step
 from taskflow.schedule.plan import Plan
 from taskflow.searching.problem import SearchProblem
+from taskflow.strategy.strategy import in_steps
 
 BETA = 30.0  # what is slower by a part d is accepted with probability exp(-BETA * d) for every operator
 
@@ -32,8 +34,11 @@ class Walk:
         if problem.space is None:
             plan = replace(plan, strategy=variant.space.include(plan.strategy))
         self.judge = variant.changes
+        self.repeat = problem.repeat
         self.plan = self.best = plan
-        self.seconds = self.least = self.begin = self.judge.start(plan.strategy)
+        self.seconds = self.least = self.begin = self.judge.start(
+            in_steps(plan.strategy, self.repeat)
+        )
         self.beta = BETA * len(variant.space.names) / self.seconds
         self.tried = self.gained = 0
 
@@ -46,7 +51,12 @@ class Walk:
     def propose(self, plan: Plan, limit: float) -> float:
         """Go there, if it is within the limit; by which part the walk's best became faster, as a logarithm."""
         old = self.plan.strategy.data
-        changes = {n: c for n, c in plan.strategy.data.items() if old.get(n) is not c}
+        changes = {
+            in_step(name, step): config
+            for name, config in plan.strategy.data.items()
+            if old.get(name) is not config
+            for step in range(self.repeat)
+        }
         self.tried += 1
         seconds = self.judge.propose_all(changes, limit)
         if not seconds <= limit or not math.isfinite(seconds):

@@ -21,7 +21,7 @@ from taskflow.machine import MachineModel
 from taskflow.tasks.energy import joules_of
 from taskflow.tasks.peers import Peers
 from taskflow.tasks.streams import count_streams, find_queues, follows
-from taskflow.tasks.task_graph import STREAMS, Array, TaskGraph
+from taskflow.tasks.task_graph import STREAMS, Array, Kind, TaskGraph
 from taskflow.tasks.trace import trace_events
 
 
@@ -66,6 +66,29 @@ class Timeline:
             first_link = len(total) - len(graph.machine.links)
             total[first_link:] += _of_host_links(graph.machine, graph.to_hosts(duration))
         return {s: float(t) for s, t in enumerate(total) if t > 0}
+
+    @property
+    def step_ends(self) -> Array:
+        """(repeat,) when the last kernel of every step ends, of several in a row (`lower(..., repeat=)`); seconds."""
+        graph = self.task_graph
+        is_point = graph.kind == Kind.POINT
+        step = np.array([launch.step for launch in graph.launches], np.int64)
+        ends = np.zeros(graph.repeat)
+        np.maximum.at(ends, step[graph.launch[is_point]], self.end[is_point])
+        return ends
+
+    def steady_seconds(self, alone: float) -> float:
+        """What each further one of several steps in a row takes, where one alone takes so many seconds.
+
+        The steps of the first are filling the machine: of a pipeline whose slowest of n stages takes t, k steps take
+        (k - 1) t more than one. No less than what a device computes in a step, whatever the steps leave idle at their
+        ends.
+        """
+        graph = self.task_graph
+        is_point = graph.kind == Kind.POINT
+        computes = np.bincount(graph.device[is_point], (self.end - self.start)[is_point])
+        busiest = float(computes.max(initial=0.0)) / graph.repeat
+        return max((self.seconds - alone) / (graph.repeat - 1), busiest)
 
     def link_bytes(self) -> dict[int, int]:
         """Link number -> bytes that it carries."""

@@ -4,6 +4,9 @@ import pytest
 
 from taskflow import CostModel, Device, Graph, MachineModel, search
 from taskflow.comm.transport import LocalTransport, connect
+from taskflow.searching.budget import Budget
+from taskflow.searching.problem import SearchProblem
+from taskflow.searching.searching import search_on
 from tests import tiny
 
 pytestmark = pytest.mark.two_ranks  # with more it takes no other way
@@ -19,7 +22,9 @@ def test_all_ranks_get_the_best_result_of_any():
     tiny.sgd(tiny.mean_square(tiny.linear(x, 4)), momentum=0)
     costs, transport = CostModel.analytic(MACHINE), connect()
     result = search(graph, MACHINE, costs, proposals=25)
-    alone = search(graph, MACHINE, costs, proposals=25, transport=LocalTransport())
+    alone = search_on(
+        LocalTransport(), SearchProblem(graph, MACHINE, costs), Budget(25, None), 0, None
+    )
     everywhere = transport.gather((result, dict(result.strategy), alone.seconds))
     assert all(each[:2] == (result, dict(result.strategy)) for each in everywhere)
     assert result.seconds <= alone.seconds and result.proposals >= alone.proposals

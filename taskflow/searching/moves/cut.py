@@ -11,7 +11,8 @@ from taskflow.strategy.strategy import ParallelConfig
 
 def move_cut(plan: Plan, problem: SearchProblem, generator: np.random.Generator) -> Plan | None:
     """A random cut, by one, two, four ... operators, between stages of as many devices each."""
-    names = problem.variant(plan).space.names if plan.parts > 1 else []
+    is_pipeline = max(plan.parts, problem.repeat) > 1
+    names = problem.variant(plan).space.names if is_pipeline else []
     places = [sorted(set(plan.strategy[name].devices)) for name in names]
     cuts = [k for k in range(1, len(places)) if places[k] != places[k - 1]]
     if not cuts:

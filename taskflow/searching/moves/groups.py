@@ -53,9 +53,10 @@ def change_groups(
             configs[name] = first.grids.config(name, here, len(here), 1, RESTS[0])
     kept = {n: c for n, c in plan.strategy.data.items() if n in first.grids.families}
     strategy = Strategy.of_graph(first.graph, kept | configs)
-    parts = max(plan.parts, 2) if len(changed) > 1 else plan.parts
+    parts = max(plan.parts, 2) if len(changed) > 1 and problem.repeat == 1 else plan.parts
     schedule = plan.schedule if plan.parts > 1 else ONE_STAGE[0]
-    return replace(plan, strategy=strategy, parts=parts, schedule=schedule if parts > 1 else None)
+    schedule = schedule if parts > 1 else problem.first_order
+    return replace(plan, strategy=strategy, parts=parts, schedule=schedule)
 
 
 def _stages(names: Sequence[str], plan: Plan) -> Stages:

@@ -12,8 +12,8 @@ from taskflow.searching.shapes import ONE_STAGE
 
 
 def change_parts(plan: Plan, problem: SearchProblem, generator: np.random.Generator) -> Plan | None:
-    """Either, whatever nobody judged; several of one stage one after the other."""
-    if problem.space is not None:
+    """Either, whatever nobody judged; several of one stage one after the other. Steps in a row are micro-batches."""
+    if problem.space is not None or problem.repeat > 1:
         return None
     for parts in (2 * plan.parts, plan.parts // 2)[:: 1 if generator.random() < 1 / 2 else -1]:
         schedule = (plan.schedule if plan.parts > 1 else ONE_STAGE[0]) if parts > 1 else None

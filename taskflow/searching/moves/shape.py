@@ -44,6 +44,7 @@ def next_shape(plan: Plan, problem: SearchProblem, generator: np.random.Generato
     others = list(_others(shape, problem)) if shape is not None else []
     # What nobody tried comes first, then what gained most of late.
     for _, other in sorted(others, key=lambda pair: -problem.gains.get(pair[0], math.inf)):
+        other = fitted(other, problem)
         changed = plan_of(other, problem)
         if changed is not None and changed.parts == plan.parts == 1:
             changed = replace(changed, schedule=plan.schedule, bucket_bytes=plan.bucket_bytes)
@@ -59,6 +60,13 @@ def plan_of(shape: PlanShape, problem: SearchProblem) -> Plan | None:
         plan = _lay_out(shape, problem)
         problem.plans[shape] = plan and problem.shaped(plan, shape)
     return problem.plans[shape]
+
+
+def fitted(shape: PlanShape, problem: SearchProblem) -> PlanShape:
+    """The rule where several steps are in a row: a step is a micro-batch."""
+    if problem.repeat == 1 or shape.groups == 1:
+        return shape
+    return shape._replace(parts=0, schedule=ONE_STAGE)
 
 
 def _others(shape: PlanShape, problem: SearchProblem) -> Iterator[tuple[Turn, PlanShape]]:
@@ -104,7 +112,7 @@ def _lay_out(shape: PlanShape, problem: SearchProblem) -> Plan | None:
     if shape.groups < 1 or shape.tensor < 1 or count % (shape.groups * each):
         return None
     size = count // shape.groups
-    parts = shape.groups * shape.parts
+    parts = max(shape.groups * shape.parts, 1)
     if shape.groups > 1 and samples_of(problem) % (parts * (size // each)):
         return None
     try:
@@ -132,7 +140,7 @@ def _lay_out(shape: PlanShape, problem: SearchProblem) -> Plan | None:
     plan = Plan(
         strategy,
         parts,
-        shape.schedule[0] if parts > 1 else None,
+        shape.schedule[0] if parts > 1 else problem.first_order,
         again,
         tuple(r.name for r in problem.graph.parameters) if shape.state == HOMES else (),
         ring=shape.context,
