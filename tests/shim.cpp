@@ -1,14 +1,14 @@
 // What runs the blocks of kernels that are compiled with shim.h.
 #include "shim.h"
 
-#include <setjmp.h>
 #include <ucontext.h>
 
 #include <cstdlib>
+#include <cstring>
 
 namespace shim {
 // Numbers of 16 bits as IEEE 754 has them, rounded to nearest even.
-float half_to_float(unsigned short bits) {
+static double widened(unsigned short bits) {
   int exponent = bits >> 10 & 31, mantissa = bits & 1023;
   double value = exponent == 31  ? (mantissa ? NAN : INFINITY)
                  : exponent == 0 ? ldexp(mantissa, -24)
@@ -16,32 +16,47 @@ float half_to_float(unsigned short bits) {
   return bits & 0x8000 ? -value : value;
 }
 
+static struct Halves {
+  float values[1 << 16];
+  Halves() {
+    for (int bits = 0; bits < 1 << 16; ++bits) values[bits] = widened(bits);
+  }
+} halves;
+
+float half_to_float(unsigned short bits) { return halves.values[bits]; }
+
 unsigned short float_to_half(float value) {
-  unsigned short sign = std::signbit(value) ? 0x8000 : 0;
-  double size = std::fabs(value);
+  unsigned bits;
+  memcpy(&bits, &value, sizeof bits);
+  unsigned short sign = bits >> 16 & 0x8000;
+  float size = std::fabs(value);
   if (value != value) return 0x7E00;
   if (size >= 65520) return sign | 0x7C00;
   if (size < ldexp(1, -14)) return sign | (unsigned short)nearbyint(ldexp(size, 24));
-  int exponent = std::ilogb(size);
-  return sign | (unsigned short)(((exponent + 15) << 10) + (int)nearbyint(ldexp(size, 10 - exponent)) - 1024);
+  unsigned rounded = (bits & 0x7FFFFFFF) + 0xFFF + (bits >> 13 & 1);
+  return sign | (unsigned short)((rounded >> 13) - (112 << 10));
 }
 
 Dimensions threadIdx, blockIdx, blockDim, gridDim;
 double* slots;
 
-// A fiber is made once and runs what it is given again and again. It is left by a jump: unlike swapcontext, that asks
-// the kernel for nothing.
+// A fiber is made once and runs what it is given again and again. It is left by the compiler's own jump: that stores
+// three registers, and asks neither the system nor its library for anything.
+typedef void* Place[5];
 static const int STACK_BYTES = 32768;
-static jmp_buf scheduler, *fibers;
+static Place scheduler, *fibers;
 static char* stacks;
 static State* states;
 static long long room;
 static void (*body)(void*);
 static void* arguments;
 
-void leave(State state) {
+// Out of sight of who calls it: within one function the compiler takes its jump for one that never comes back.
+__attribute__((noipa)) static void jump_to(void** place) { __builtin_longjmp(place, 1); }
+
+__attribute__((noipa)) void leave(State state) {
   states[threadIdx.x] = state;
-  if (!_setjmp(fibers[threadIdx.x])) _longjmp(scheduler, 1);
+  if (!__builtin_setjmp(fibers[threadIdx.x])) jump_to(scheduler);
 }
 
 static void start() {
@@ -51,13 +66,13 @@ static void start() {
   }
 }
 
-static void resume(long long t) {
+__attribute__((noipa)) static void resume(long long t) {
   threadIdx = {(unsigned)t, 0, 0};
-  if (!_setjmp(scheduler)) _longjmp(fibers[t], 1);
+  if (!__builtin_setjmp(scheduler)) jump_to(fibers[t]);
 }
 
 // The fiber of thread t, before it has a kernel.
-static void make_fiber(long long t) {
+__attribute__((noipa)) static void make_fiber(long long t) {
   ucontext_t context;
   threadIdx = {(unsigned)t, 0, 0};
   getcontext(&context);
@@ -65,12 +80,12 @@ static void make_fiber(long long t) {
   context.uc_stack.ss_size = STACK_BYTES;
   context.uc_link = nullptr;
   makecontext(&context, start, 0);
-  if (!_setjmp(scheduler)) setcontext(&context);
+  if (!__builtin_setjmp(scheduler)) setcontext(&context);
 }
 
 static void make_fibers(long long count) {
   room = count;
-  fibers = (jmp_buf*)realloc(fibers, count * sizeof(jmp_buf));
+  fibers = (Place*)realloc(fibers, count * sizeof(Place));
   stacks = (char*)realloc(stacks, count * STACK_BYTES);
   states = (State*)realloc(states, count * sizeof(State));
   slots = (double*)realloc(slots, count * sizeof(double));
