@@ -36,7 +36,14 @@ from taskflow.cost.rates import (
     Rates,
     rate_number,
 )
-from taskflow.cost.samples import kernel_key, relative_seconds, sample_call, sample_move, time_call
+from taskflow.cost.samples import (
+    kernel_key,
+    rehearsal_key,
+    relative_seconds,
+    sample_call,
+    sample_move,
+    time_call,
+)
 from taskflow.machine import MachineModel
 from taskflow.machine.efficiency import curve_seconds
 from taskflow.machine.hostmemory import HostWays
@@ -363,7 +370,7 @@ class MeasuredCosts(CostModel):
         self._kept = KeptTimes(Path(cache) if cache else None)
         self._by_launch: dict[int, tuple[Launch, Array]] = {}
         self._by_move: dict[str, float] = {}
-        self._rehearsed: dict[str, Array] = {}  # see `_rehearsal_key`
+        self._rehearsed: dict[str, Array] = {}  # see `rehearsal_key`
         self._factors = Factors()
 
     def on(self, machine: MachineModel) -> CostModel:
@@ -379,7 +386,7 @@ class MeasuredCosts(CostModel):
 
     def learn(self, task_graph: TaskGraph, seconds: Array) -> None:
         """Seconds of the rows of `task_graph` from a rehearsal, in place of those learnt before; NaN: none."""
-        self._rehearsed[_rehearsal_key(task_graph)] = seconds
+        self._rehearsed[rehearsal_key(task_graph)] = seconds
 
     def correct(self, task_graphs: Sequence[TaskGraph]) -> None:
         """Take other graphs to be as many times slower than kernels alone as the rehearsals of these graphs were."""
@@ -435,7 +442,7 @@ class MeasuredCosts(CostModel):
         return self._times
 
     def _of_rehearsal(self, task_graph: TaskGraph) -> Array | None:
-        return self._rehearsed.get(_rehearsal_key(task_graph)) if self._rehearsed else None
+        return self._rehearsed.get(rehearsal_key(task_graph)) if self._rehearsed else None
 
     def _points(self, task_graph: TaskGraph, rows: Array) -> Array:
         seconds = np.empty(len(rows))
@@ -505,9 +512,3 @@ class MeasuredCosts(CostModel):
             )
             self._by_move[key] = seconds
         return self._by_move[key]
-
-
-def _rehearsal_key(task_graph: TaskGraph) -> str:
-    """The digest of the rows, which names kernels only, and those of the kernels."""
-    kernels = [launch.kernel.digest for launch in task_graph.launches]
-    return " ".join([task_graph.digest(), *kernels])

@@ -229,3 +229,9 @@ def fitted_rates(
 
 def _check_rate(what: str, amount: float, seconds: float, rate: Possible) -> None:
     possible(what, amount / seconds if seconds > 0 else np.inf, rate, f"{seconds:.3g} s")
+
+
+def rehearsal_key(task_graph: TaskGraph) -> str:
+    """The digest of the rows, which names kernels only, and those of the kernels."""
+    kernels = [launch.kernel.digest for launch in task_graph.launches]
+    return " ".join([task_graph.digest(), *kernels])

@@ -19,10 +19,11 @@ import numpy as np
 from taskflow.core.columns import pointers, spread
 from taskflow.execute.spelling import Spelled, spell
 from taskflow.execute.waits import Accesses, find_dependences
+from taskflow.tasks.launch import crossing_of
 from taskflow.tasks.memory import ALIGNMENT, MemoryPlan, receive_rows
 from taskflow.tasks.reuse import reuse_edges
 from taskflow.tasks.streams import StreamTable
-from taskflow.tasks.task_graph import ROW_COLUMNS, Array, Kind, TaskGraph, crossing_of
+from taskflow.tasks.task_graph import ROW_COLUMNS, Array, Kind, TaskGraph
 
 ARGUMENTS = "arg_instance", "arg_box", "arg_privilege"
 INSTANCES = "instance_region", "instance_device", "instance_box", "instance_partial"

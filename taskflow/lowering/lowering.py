@@ -62,8 +62,9 @@ from taskflow.strategy.strategy import (
     in_steps,
 )
 from taskflow.tasks.all_to_all import WITHOUT_RELAYS
+from taskflow.tasks.launch import crossing_of
 from taskflow.tasks.own import Own
-from taskflow.tasks.task_graph import Launch, TaskGraph, crossing_of
+from taskflow.tasks.task_graph import Launch, TaskGraph
 
 NONE = np.zeros(0, np.int64)
 Devices = Iterable[int] | Callable[[Sequence[int]], Iterable[int]]  # the latter of those in use
