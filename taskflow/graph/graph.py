@@ -35,7 +35,6 @@ from taskflow.graph.kernel import Function, Kernel, as_kernel
 from taskflow.graph.pattern import BoundPattern, parse_orders
 from taskflow.graph.program_order import Numbers, ProgramOrder
 from taskflow.graph.window import AnyWindow, Image
-from taskflow.machine.hostmemory import AWAY, BACK
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -60,9 +59,8 @@ class LogicalRegion:
             `value` (made by an operator within a step).
         init: the distribution of the first values of a persistent region.
         axes: names of the dimensions as the making operator calls them; elementwise operators take them over.
-        drawn_as: the name by which its first values are drawn; empty: its own.
-        is_on_host: whether it lies in the memory of the host of each device that has a part of it (see `offload`).
-        graph: the graph that it belongs to.
+        drawn_as, is_on_host: by which name its first values are drawn, empty: its own; whether hosts keep it (`offload`).
+        graph: that it belongs to.
     """
 
     name: str
@@ -212,13 +210,6 @@ class Operator:
     def overwrites(self) -> tuple[int, ...]:
         """Positions of the inputs that it updates in any other way than adding to them."""
         return tuple(k for k in self.writes if k not in self.adds)
-
-    @property
-    def crossing(self) -> int:
-        """AWAY: it writes what lies in the memory of hosts; BACK: it reads such; -1: it does neither."""
-        if any(region.is_on_host for region in self.written):
-            return AWAY
-        return BACK if any(region.is_on_host for region in self.inputs) else -1
 
     @cached_property
     def parameter_axes(self) -> frozenset[str]:
@@ -494,7 +485,7 @@ class Graph:
             op for op in self.operators if not (op.outputs and op.outputs[0].name in makers)
         ]
         for name, maker in makers.items():
-            assert maker is not None, "an operator makes it"
+            assert maker, "an operator makes it"
             self._aside[self.regions.pop(name).name] = maker
 
     def _check_ours(self, where: str, region: LogicalRegion) -> None:

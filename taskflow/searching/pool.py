@@ -76,11 +76,7 @@ class Pool:
 
     def _pack_points(self, ops: Sequence[int], numbers: Sequence[int]) -> Array:
         """Append the rows of operators with points of these numbers; ROWS of each."""
-        operators = [self.lowering.operators[op] for op in ops]
-        dtypes = (
-            -1 - of.crossing if of.crossing >= 0 else self.lowering.compute_dtype[op]
-            for op, of in zip(ops, operators, strict=True)
-        )
+        dtypes = (self.lowering.compute_dtype[op] for op in ops)
         points = np.array(list(zip(numbers, dtypes, strict=True)), np.int64)
         known = tuple(self.lowering.store.table), self._rates, self.sets.first_compute
         found = np.zeros(len(points), ROWS)

@@ -22,13 +22,11 @@ from taskflow.core.errors import InternalError
 from taskflow.core.geometry import Rect
 from taskflow.core.text import contents
 from taskflow.graph.graph import LogicalRegion
-from taskflow.graph.kernel import Kernel
-from taskflow.graph.pattern import BoundPattern
-from taskflow.graph.phases import Phase
 from taskflow.machine import MachineModel
-from taskflow.strategy.strategy import ParallelConfig
 from taskflow.tasks.exchange import Exchange
 from taskflow.tasks.groups import Groups as Groups
+from taskflow.tasks.launch import Launch as Launch
+from taskflow.tasks.launch import crossing_of as crossing_of
 from taskflow.tasks.own import Own
 from taskflow.tasks.peers import Peers
 from taskflow.tasks.steps import Way
@@ -71,46 +69,6 @@ COLLECTIVES = (
     *("", "copy", "all-reduce", "reduce-scatter", "all-gather", "broadcast", "all-to-all"),
     *("reduce", "halo", "gather", "scatter"),
 )
-
-
-@dataclass(frozen=True, eq=False)
-class Launch:
-    """What the rows of one operator share: the kernel and `spans`, the interval of every axis: (points, axes, 2).
-
-    `config` is for people and hashes alone: points and boxes follow from it.
-    `identity` names kernel, pattern and dtypes for cost caches; `combine` is how partial results of each output add up.
-    `bound`, its pattern, is for threads that divide a point. `members` are the operators that were fused into it.
-    `step`, `pace`, `job`: of several steps and graphs; `phase`: see `graph.phases`. `writes`: what is updated.
-    `crossing`: see `Operator`.
-    """
-
-    name: str
-    kernel: Kernel
-    axes: tuple[str, ...]
-    spans: Array
-    args: tuple[int, ...]
-    identity: str
-    leader: str
-    config: ParallelConfig
-    bound: BoundPattern
-    members: tuple[str, ...] = ()
-    step: int = 0
-    job: str = ""
-    phase: Phase = Phase.FORWARD
-    writes: tuple[int, ...] = ()
-    pace: int = 1
-    crossing: int = -1
-
-    @property
-    def split(self) -> str:
-        """The configuration as text."""
-        return str(self.config)
-
-    def intervals(self, point: int) -> dict[str, tuple[int, int]]:
-        """Axis -> interval of one point."""
-        return {
-            a: (lo, hi) for a, (lo, hi) in zip(self.axes, self.spans[point].tolist(), strict=True)
-        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -516,11 +474,6 @@ class TaskGraph:
         if np.any(self.dep_row >= rows):
             bad = int(np.argmax(self.dep_row >= rows))
             raise InternalError(f"row {rows[bad]} waits for the later row {self.dep_row[bad]}")
-
-
-def crossing_of(launches: Sequence[Launch], launch: Array) -> Array:
-    """See `TaskGraph.crossing`, of rows of these launches; -1: of none."""
-    return np.array([*(each.crossing for each in launches), -1])[launch]
 
 
 ROW_COLUMNS = (
