@@ -59,7 +59,7 @@ class LogicalRegion:
             `value` (made by an operator within a step).
         init: the distribution of the first values of a persistent region.
         axes: names of the dimensions as the making operator calls them; elementwise operators take them over.
-        drawn_as, is_on_host: by which name its first values are drawn, empty: its own; whether hosts keep it (`offload`).
+        drawn_as, is_on_host: the name by which first values are drawn, empty: its own; whether hosts keep it.
         graph: that it belongs to.
     """
 
