@@ -26,7 +26,7 @@ from taskflow.core.errors import CostError
 from taskflow.cost.factors import Factors, row_keys
 from taskflow.cost.kept import KeptTimes
 from taskflow.cost.measure_gpu import DeviceTimes
-from taskflow.cost.points import check_costs, name_of_point, with_claims
+from taskflow.cost.points import check_costs, name_of_point, rates_to_hosts, seconds_of_points
 from taskflow.cost.rates import (
     ATTENTION,
     KINDS,
@@ -46,7 +46,6 @@ from taskflow.cost.samples import (
 )
 from taskflow.machine import MachineModel
 from taskflow.machine.efficiency import curve_seconds
-from taskflow.machine.hostmemory import HostWays
 from taskflow.tasks.exchange import Exchange
 from taskflow.tasks.task_graph import JOINED, Array, Kind, Launch, TaskGraph
 from taskflow.tasks.threads.crew import crew
@@ -174,9 +173,7 @@ class CostModel(ABC):
     def rates(self) -> Rates:
         """Of the machine, for searches."""
         links = self.machine.latency_seconds, self.machine.bandwidth
-        none = np.zeros((2, len(self.machine.devices)))
-        ways = self.machine.host_ways if self.machine.memories else HostWays(none, none, none)
-        return Rates(*links, ways.latency, ways.bandwidth, *self.within)
+        return Rates(*links, *rates_to_hosts(self.machine), *self.within)
 
     @cached_property
     def _searched(self) -> CollectiveCosts:
@@ -195,19 +192,7 @@ class CostModel(ABC):
         """Where the seconds of a row come from."""
 
     def _priced(self, task_graph: TaskGraph, rows: Array) -> Array:
-        """Seconds of points: of those that carry something to the memory of a host or from there, by the links."""
-        crossing = task_graph.crossing[rows]
-        crossed = np.flatnonzero(crossing >= 0)
-        if not len(crossed):
-            return with_claims(self._points, task_graph, rows, isinstance(self, MeasuredCosts))
-        seconds = np.zeros(len(rows))
-        here = np.flatnonzero(crossing < 0)
-        seconds[here] = CostModel._priced(self, task_graph, rows[here])
-        way = crossing[crossed], task_graph.device[rows[crossed]]
-        ways = self.machine.host_ways
-        size = task_graph.bytes[rows[crossed]]
-        seconds[crossed] = ways.latency[way] + size / ways.bandwidth[way]
-        return seconds
+        return seconds_of_points(self._points, task_graph, rows, isinstance(self, MeasuredCosts))
 
     @abstractmethod
     def _points(self, task_graph: TaskGraph, rows: Array) -> Array:

@@ -1,4 +1,4 @@
-"""Points that have no cost are refused by name; what points cost that claim items while they run."""
+"""What points cost that claim items while they run, or go to hosts; points without a cost are refused by name."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from taskflow.core.errors import CostError
+from taskflow.machine import MachineModel
 from taskflow.tasks.task_graph import Array, TaskGraph
 
 
@@ -47,6 +48,32 @@ def with_claims(
         alone = seconds[here] if is_timed_alone else seconds[here] / share
         seconds[here] = (claim.seconds or alone) * (share + (1 - share) * claim.longest)
     return seconds
+
+
+def seconds_of_points(
+    find: Callable[[TaskGraph, Array], Array],
+    task_graph: TaskGraph,
+    rows: Array,
+    is_timed_alone: bool,
+) -> Array:
+    """See `with_claims`; what goes to the memory of a host or comes from there takes the seconds of the links."""
+    crossing = task_graph.crossing[rows]
+    crossed = np.flatnonzero(crossing >= 0)
+    if not len(crossed):
+        return with_claims(find, task_graph, rows, is_timed_alone)
+    seconds = np.empty(len(rows))
+    here = np.flatnonzero(crossing < 0)
+    seconds[here] = with_claims(find, task_graph, rows[here], is_timed_alone)
+    way = crossing[crossed], task_graph.device[rows[crossed]]
+    ways = task_graph.machine.host_ways
+    seconds[crossed] = ways.latency[way] + task_graph.bytes[rows[crossed]] / ways.bandwidth[way]
+    return seconds
+
+
+def rates_to_hosts(machine: MachineModel) -> tuple[Array, Array]:
+    """(2, devices) seconds and bytes/s of `HostWays`; zeros where hosts have no memory for it."""
+    none = np.zeros((2, len(machine.devices)))
+    return machine.host_ways[1:] if machine.memories else (none, none)
 
 
 def name_of_point(task_graph: TaskGraph, row: int) -> str:

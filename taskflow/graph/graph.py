@@ -33,7 +33,6 @@ from taskflow.graph.pattern import BoundPattern, parse_orders
 from taskflow.graph.program_order import Numbers, ProgramOrder
 from taskflow.graph.region import LogicalRegion as LogicalRegion
 from taskflow.graph.window import AnyWindow, Image
-from taskflow.machine.hostmemory import AWAY, BACK
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -144,13 +143,6 @@ class Operator:
     def overwrites(self) -> tuple[int, ...]:
         """Positions of the inputs that it updates in any other way than adding to them."""
         return tuple(k for k in self.writes if k not in self.adds)
-
-    @property
-    def crossing(self) -> int:
-        """AWAY: it writes what lies in the memory of hosts; BACK: it reads such; -1: it does neither."""
-        if any(region.is_on_host for region in self.written):
-            return AWAY
-        return BACK if any(region.is_on_host for region in self.inputs) else -1
 
     @cached_property
     def parameter_axes(self) -> frozenset[str]:
@@ -424,7 +416,7 @@ class Graph:
             op for op in self.operators if not (op.outputs and op.outputs[0].name in makers)
         ]
         for name, maker in makers.items():
-            assert maker is not None, "an operator makes it"
+            assert maker, "an operator makes it"
             self._aside[self.regions.pop(name).name] = maker
 
     def _check_ours(self, where: str, region: LogicalRegion) -> None:

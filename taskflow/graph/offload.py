@@ -35,7 +35,7 @@ BACK = "back"  # those of `x` are `x.away` and `x.back`
 BUFFERS = 2  # of the largest region, for what is on its way
 
 
-class Carried(NamedTuple):
+class Stay(NamedTuple):
     """A region that is carried.
 
     Attributes:
@@ -90,7 +90,7 @@ def _persists(region: LogicalRegion | None) -> bool:
     return region is not None and region.is_persistent
 
 
-def _values(operators: Sequence[Operator], makers: Iterable[str]) -> Iterator[Carried]:
+def _values(operators: Sequence[Operator], makers: Iterable[str]) -> Iterator[Stay]:
     """What these forward operators make and a backward one reads, in program order."""
     first: dict[str, int] = {}
     for number, op in enumerate(operators):
@@ -103,14 +103,14 @@ def _values(operators: Sequence[Operator], makers: Iterable[str]) -> Iterator[Ca
             if region.name in first:
                 made[region.name] = op.name
                 argument = len(op.inputs) + k
-                yield Carried(region, number, first[region.name], number, argument)
+                yield Stay(region, number, first[region.name], number, argument)
         for name in (op.inputs[k].name for k in op.writes):
             if name in made:
                 where = f"offload: '{made[name]}' makes '{name}'"
                 raise ValueError(f"{where}, which '{op.name}' updates in place")
 
 
-def _lasting(operators: Sequence[Operator], names: Iterable[str]) -> Iterator[Carried]:
+def _lasting(operators: Sequence[Operator], names: Iterable[str]) -> Iterator[Stay]:
     """Of these parameters and states, what is brought for others than casts, by who needs it first."""
     wanted = {*names}
     users: dict[str, list[tuple[int, int]]] = {}
@@ -124,7 +124,7 @@ def _lasting(operators: Sequence[Operator], names: Iterable[str]) -> Iterator[Ca
         begin, k = uses[0]
         region = operators[begin].inputs[k]
         end = uses[-1][0]
-        yield Carried(region, begin, end, begin, k, name in updated)
+        yield Stay(region, begin, end, begin, k, name in updated)
 
 
 class _Offload:
@@ -134,8 +134,8 @@ class _Offload:
         self,
         graph: Graph,
         operators: Sequence[Operator],
-        values: Sequence[Carried],
-        lasting: Sequence[Carried],
+        values: Sequence[Stay],
+        lasting: Sequence[Stay],
     ) -> None:
         self.graph = graph
         self.operators = operators
@@ -171,7 +171,7 @@ class _Offload:
             return region
         return self.here.get(region.name, region)
 
-    def _bring(self, carried: Carried) -> None:
+    def _bring(self, carried: Stay) -> None:
         """Append `<region>.back`."""
         region = carried.region
         leader = (self.operators if region.is_persistent else self.done)[carried.leader]
@@ -182,7 +182,7 @@ class _Offload:
         beside = leader.beside if region.is_persistent else region.name
         self._say(is_backward=is_backward, beside=beside, backward=None)
 
-    def _take(self, carried: Carried) -> None:
+    def _take(self, carried: Stay) -> None:
         """Append `<region>.away`."""
         region = carried.region
         name = f"{region.name}.{AWAY}"
@@ -204,9 +204,9 @@ class _Offload:
         operators[-1] = replace(operators[-1], **fields)  # type: ignore[arg-type]
 
 
-def _in_turn(moves: Sequence[tuple[int, int, Carried]]) -> dict[int, list[Carried]]:
+def _in_turn(moves: Sequence[tuple[int, int, Stay]]) -> dict[int, list[Stay]]:
     """By the operator where they are, what moves there, in the order of whom it follows or precedes."""
-    table: dict[int, list[Carried]] = {}
+    table: dict[int, list[Stay]] = {}
     for at, _, carried in sorted(moves, key=lambda move: move[1]):
         table.setdefault(at, []).append(carried)
     return table

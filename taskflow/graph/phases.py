@@ -12,6 +12,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from enum import IntEnum
 
+from taskflow.graph.crossing import crossing
 from taskflow.graph.graph import Operator
 from taskflow.machine.hostmemory import BACK
 
@@ -47,6 +48,6 @@ def phases_of(operators: Sequence[Operator]) -> list[Phase]:
         for region in op.inputs if phases[number] != Phase.UPDATE else ():
             readers[region.name].add(leader if phases[number] == Phase.WEIGHT else "")
         is_read = {reader for region in op.outputs for reader in readers[region.name]}
-        if op.crossing == BACK and phases[number] == Phase.FORWARD and not is_read:
+        if crossing(op) == BACK and phases[number] == Phase.FORWARD and not is_read:
             phases[number] = Phase.UPDATE
     return phases

@@ -22,7 +22,6 @@ from taskflow.core.columns import Array, distinct
 from taskflow.core.geometry import Rect
 from taskflow.core.numbers import is_whole
 from taskflow.cost.model import CostModel
-from taskflow.cost.rates import rate_number
 from taskflow.graph.graph import Graph
 from taskflow.graph.repeat import repeated
 from taskflow.lowering.additions import Additions
@@ -35,7 +34,7 @@ from taskflow.lowering.life import lives, ops_of_jobs, tabulate
 from taskflow.lowering.like import RowOrder, all_numbers_as_found, numbers_as_found
 from taskflow.lowering.limits import check_bytes, check_host_memory, check_room
 from taskflow.lowering.movement import Fragment, Mover
-from taskflow.lowering.operators import Launches, kind_of, numbered
+from taskflow.lowering.operators import Launches, kind_of, numbered, rate_or_way
 from taskflow.lowering.orders import memory_orders
 from taskflow.lowering.own import own_part, regions_near
 from taskflow.lowering.pointstore import PointStore
@@ -179,9 +178,7 @@ class Lowering:
         self.op_kind = numbered([kind_of(op) for op in self.operators])
         self.life_kind = numbered([life.kind for life in self.lives])
         self._itemsize = np.array([r.itemsize for r in self.regions], np.int64)
-        self.compute_dtype = [
-            rate_number([r.dtype for r in op.args], op.kernel) for op in self.operators
-        ]
+        self.compute_dtype = [rate_or_way(op) for op in self.operators]
         self.dtype_kind = numbered([r.dtype for r in self.regions])
         self.ndim = max([r.ndim for r in self.regions] + [1])
         self._args = np.array([len(op.args) for op in self.operators], np.int64)

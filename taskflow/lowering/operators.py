@@ -6,10 +6,13 @@ from collections.abc import Hashable, Mapping, Sequence
 from functools import cached_property
 
 from taskflow.core.columns import Array
+from taskflow.cost.rates import rate_number
+from taskflow.graph.crossing import crossing
 from taskflow.graph.graph import Graph, Operator
 from taskflow.graph.phases import phases_of
 from taskflow.lowering.pointstore import PointStore
 from taskflow.lowering.rows import ChosenPoints, Shape, shape_of
+from taskflow.machine.hostmemory import AWAY, BACK
 from taskflow.tasks.task_graph import Launch
 
 
@@ -68,7 +71,7 @@ class Launches:
                 self._phases[which],
                 op.writes,
                 op.pace,
-                op.crossing,
+                crossing(op),
             )
         return self._launches[key]
 
@@ -105,8 +108,14 @@ def kind_of(op: Operator) -> tuple[object, ...]:
         op.work,
         itemsizes,
         picks,
-        op.crossing >= 0 and tuple(r.is_on_host for r in op.args),
+        crossing(op) >= 0 and tuple(r.is_on_host for r in op.args),
     )
+
+
+def rate_or_way(op: Operator) -> int:
+    """The number of the rate at which it computes; -1: it goes to the memory of hosts, -2: it comes from there."""
+    way = crossing(op)
+    return rate_number([r.dtype for r in op.args], op.kernel) if way < 0 else -1 - way
 
 
 def numbered(values: Sequence[Hashable]) -> list[int]:
@@ -118,5 +127,5 @@ def numbered(values: Sequence[Hashable]) -> list[int]:
 def _identity(op: Operator, precision: str) -> str:
     """Kernel, pattern, windows and dtypes: what a kernel's time depends on besides its tile shapes."""
     dtypes = " ".join([r.dtype for r in op.args] + ["in tf32"] * (precision == "tf32"))
-    way = " | " + ("away", "back")[op.crossing] if op.crossing >= 0 else ""
+    way = {AWAY: " | away", BACK: " | back"}.get(crossing(op), "")
     return f"{op.kernel.name} | {op.pattern} | {dict(op.windows)} | {dtypes}{way}"

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from taskflow.core.columns import Array, pointers, record
+from taskflow.graph.crossing import crossing
 from taskflow.graph.graph import Operator
 from taskflow.graph.pattern import PatternTable
 from taskflow.graph.window import BY_TABLE
@@ -147,7 +148,7 @@ def _axes(operators: Sequence[Operator], names: Mapping[str, int]) -> Array:
 
 def _itemsizes(op: Operator) -> list[int]:
     """Bytes of an element of every argument; 0: it is not what crosses to the memory of a host, or from there."""
-    is_here = op.crossing < 0
+    is_here = crossing(op) < 0
     return [region.itemsize if is_here or region.is_on_host else 0 for region in op.args]
 
 

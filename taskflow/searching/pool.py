@@ -41,10 +41,6 @@ class Pool:
         self.lowering = lowering
         self.costs = costs
         self._rates = tuple(costs.rates)
-        self._dtypes = [  # of every operator, see `packing.pack_points`
-            dtype if op.crossing < 0 else -1 - op.crossing
-            for dtype, op in zip(lowering.compute_dtype, lowering.operators, strict=True)
-        ]
         self.packed = empty(len(lowering.regions), len(lowering.machine.devices))
         self.op_rows = Column(ROWS)
         self.sets = StreamSets(StreamTable(lowering.machine))
@@ -81,7 +77,8 @@ class Pool:
 
     def _pack_points(self, configured: list[tuple[int, int]]) -> Array:
         """Append the rows of operators with points of some number; ROWS of each."""
-        points = np.array([(number, self._dtypes[op]) for op, number in configured], np.int64)
+        dtypes = self.lowering.compute_dtype
+        points = np.array([(number, dtypes[op]) for op, number in configured], np.int64)
         tables = tuple(self.lowering.store.table), self._rates, self.sets.first_compute
         rows = np.zeros(len(points), ROWS)
         begin = int(self.packed.filled["rows"][0])

@@ -26,7 +26,7 @@ from taskflow.machine import MachineModel
 from taskflow.tasks.exchange import Exchange
 from taskflow.tasks.groups import Groups as Groups
 from taskflow.tasks.launch import Launch as Launch
-from taskflow.tasks.launch import crossing_of
+from taskflow.tasks.launch import crossing_of as crossing_of
 from taskflow.tasks.own import Own
 from taskflow.tasks.peers import Peers
 from taskflow.tasks.steps import Way
