@@ -184,10 +184,6 @@ class Operator:
         """Dimension name -> Window or Image."""
         return self.bound.windows
 
-    def axis_of(self, name: str) -> str:
-        """The axis of a dimension: that of its window, where it has one."""
-        return self.windows[name].axis if name in self.windows else name
-
     @property
     def args(self) -> tuple[LogicalRegion, ...]:
         """Regions of all terms: inputs then outputs."""

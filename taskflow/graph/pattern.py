@@ -222,6 +222,10 @@ class BoundPattern:
             tuple(self.windows.items()),
         )
 
+    def axis_of(self, name: str) -> str:
+        """The axis of a dimension: that of its window, where it has one."""
+        return self.windows[name].axis if name in self.windows else name
+
     @cached_property
     def term_axes(self) -> tuple[frozenset[str], ...]:
         """Per term the axes whose split changes its box."""

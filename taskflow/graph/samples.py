@@ -34,7 +34,7 @@ def sample_groups(graph: Graph) -> dict[str, tuple[str, ...]]:
 def _group(op: Operator, term: int, dim: int) -> tuple[str, ...]:
     names = op.bound.terms[term].dims[dim]
     if len(names) < 2:
-        return tuple(map(op.axis_of, names))
+        return tuple(map(op.bound.axis_of, names))
     dims = [dim for output in op.bound.pattern.outputs for dim in output.dims]
     apart = {name for dim in dims if names[0] not in dim for name in dim}
     return tuple(name for name in names if name not in apart)

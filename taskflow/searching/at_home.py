@@ -119,7 +119,7 @@ class _Home:
     @property
     def best(self) -> _Rehearsed:
         """The fastest in rehearsal; of equal ones that which moves fewer bytes, then that which needs less memory."""
-        return min(self.rehearsed.values(), key=lambda each: each.prediction)
+        return min(self.rehearsed.values(), key=lambda plan: plan.prediction)
 
     def search(self, share: float, searching: float = HALF) -> SearchResult:
         """A search of rank 0, whose Ctrl-C ends it, by what is known."""
@@ -135,14 +135,12 @@ class _Home:
         return result
 
     def _search(self, share: float, searching: float) -> SearchResult:
-        starts, fastest, proposals, seconds = (
-            dict(self.starts),
-            math.inf,
-            self.budget.proposals,
-            self.budget.seconds,
-        )
+        starts = dict(self.starts)
+        fastest = math.inf
+        proposals = self.budget.proposals
+        seconds = self.budget.seconds
         if self.rehearsed and isinstance(self.costs, MeasuredCosts):
-            self.costs.correct([each.rows for each in self.rehearsed.values()])
+            self.costs.correct([plan.rows for plan in self.rehearsed.values()])
             fastest = self.best.prediction[0]
             if replace(self.best.plan, schedule=None) == Plan(self.best.plan.strategy):
                 starts[BEFORE] = self.best.plan.strategy
@@ -170,11 +168,11 @@ class _Home:
 
     def _affordable(self, names: Sequence[str], result: SearchResult) -> int:
         """For how many of the plans there is time: one at least."""
-        each = [
+        seconds = [
             SLOWER * (FEWEST + 1) * result.baseline_seconds.get(name, result.seconds)
             for name in names
         ]
-        return max(1, int(np.searchsorted(np.cumsum(each), self._left(self._until))))
+        return max(1, int(np.searchsorted(np.cumsum(seconds), self._left(self._until))))
 
     def rehearse(self, costs: MeasuredCosts, result: SearchResult) -> bool:
         """Rehearse the best plans of a search and its starts; whether another search may find a better one."""
@@ -184,32 +182,32 @@ class _Home:
             _Rehearsed(result.plans[n], result.plans[n].apply(self.graph, self.machine, costs)[1])
             for n in names
         ]
-        digests = {name: each.rows.digest() for name, each in zip(names, made, strict=True)}
+        digests = {name: plan.rows.digest() for name, plan in zip(names, made, strict=True)}
         self._digests |= digests
         if all(
             digests[name] in self.rehearsed for name in names[:2]
         ):  # the best, and one device alone
             return False
-        known, before = self.rehearsed, [self.best] if self.rehearsed else []
+        before = [self.best] if self.rehearsed else []
         new = {
-            digests[name]: each
-            for name, each in zip(names, made, strict=True)
-            if digests[name] not in known
+            digests[name]: plan
+            for name, plan in zip(names, made, strict=True)
+            if digests[name] not in self.rehearsed
         }
-        turns = [each.rows for each in (*before, *new.values())]
+        turns = [plan.rows for plan in (*before, *new.values())]
         rehearsed = [
             rows.digest()
             for rows in rehearse(costs, *turns, is_late=lambda: self._left(self._until) < 0)
         ]
-        known |= {digest: new[digest] for digest in rehearsed if digest in new}
-        found = self.transport.on_rank_0(
-            lambda: [_predict(known[digest].rows, costs) for digest in rehearsed]
-        )
-        for digest, prediction in zip(rehearsed, found, strict=True):
-            known[digest].prediction = prediction
-        if known:
-            self._history.append((self.budget.done, self.best.prediction[0]))
-        return bool(known) and self.transport.on_rank_0(lambda: self._left(1.0) > 0)
+        self.rehearsed |= {digest: new[digest] for digest in rehearsed if digest in new}
+        if not self.rehearsed:
+            return False
+        timed = [self.rehearsed[digest] for digest in rehearsed]
+        predictions = self.transport.on_rank_0(lambda: [_predict(p.rows, costs) for p in timed])
+        for plan, prediction in zip(timed, predictions, strict=True):
+            plan.prediction = prediction
+        self._history.append((self.budget.done, self.best.prediction[0]))
+        return self.transport.on_rank_0(lambda: self._left(1.0) > 0)
 
     def settle(self, result: SearchResult) -> SearchResult:
         """The result of the last search, with the plan that is fastest in rehearsal and what rehearsals say."""
@@ -243,11 +241,11 @@ class _Home:
 def _chosen(result: SearchResult, starts: Mapping[str, Strategy]) -> list[str]:
     """The plans of a search that are rehearsed: the best, one device alone, then as they are predicted."""
     rules = {ALONE, *starts, *(name.replace("_", " ") for name in RULES)}
-    found = [name for name in result.plans if name not in result.baseline_seconds][:MOST]
+    unnamed = [name for name in result.plans if name not in result.baseline_seconds][:MOST]
     others = [
         name for name in result.plans if name in result.baseline_seconds and name not in rules
     ][:MOST]
-    taken = [name for name in result.plans if name in {*rules, *found, *others}]
+    taken = [name for name in result.plans if name in {*rules, *unnamed, *others}]
     return [
         name
         for name in dict.fromkeys([*list(result.plans)[:1], ALONE, *taken])

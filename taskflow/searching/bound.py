@@ -46,14 +46,14 @@ def lower_bound(
 def whole_seconds(graph: Graph, machine: MachineModel, costs: CostModel) -> Array:
     """(operators, devices): seconds of every operator, not split, on every device."""
     lowering = Lowering(graph, machine)
-    found = dict[object, Array]()
+    by_device = dict[object, Array]()
     for number, device in enumerate(machine.devices):
-        if device not in found:
+        if device not in by_device:
             task_graph = lowering.lower(single_device(graph, machine, number))
             is_point = task_graph.kind == Kind.POINT
-            found[device] = np.zeros(len(graph.operators))
-            found[device][task_graph.launch[is_point]] = costs.seconds(task_graph)[is_point]
-    return np.stack([found[device] for device in machine.devices], axis=1)
+            by_device[device] = np.zeros(len(graph.operators))
+            by_device[device][task_graph.launch[is_point]] = costs.seconds(task_graph)[is_point]
+    return np.stack([by_device[device] for device in machine.devices], axis=1)
 
 
 def least_seconds(

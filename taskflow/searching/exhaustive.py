@@ -4,8 +4,8 @@ Branch and bound: the operators that a strategy names are decided one after the 
 strategies that agree on what is decided is left out when a lower bound of all of them is not below the best strategy
 known. The bound (`boundpass`) is a simulation of less than what will run: decided points on their devices in
 issue order, the movement between decided operators, and for undecided ones the least that any configuration takes.
-Since streams are in-order queues, leaving out rows or making them shorter makes nothing end later, so the bound holds
-for the simulator as it is; what cannot be left out is judged by it.
+Since streams are in-order queues, leaving out rows or making them shorter makes nothing end later, and links that are
+not shared make nothing start later than shared ones. So the bound holds for `simulate`, which judges what is left.
 
 Where devices are equal, strategies that differ only in the names of devices come in orbits. Of each orbit one strategy
 is followed; where it is to be judged, all of its orbit is, since the order of rows may depend on the names.
@@ -43,7 +43,7 @@ class Optimum:
     """What an exhaustive search proved.
 
     Attributes:
-        strategy, seconds: a fastest strategy of the space and its predicted time of one step, without waits for memory.
+        strategy, seconds: a fastest strategy of the space and its predicted time of one step.
         strategies: number of strategies in the space.
         judged: number of them that were simulated; the others are in sets that were left out.
         visited: number of partly decided strategies that were bounded.
@@ -135,8 +135,7 @@ class _Exhaustive:
         self.judge = judge
         self.progress = progress
         self.most_visits = math.inf if most_visits is None else most_visits
-        self.without_waits = PackedJudge(judge.graph, judge.machine, judge.costs, is_roomy=True)
-        self.bounds = Bounds(space, self.without_waits)
+        self.bounds = Bounds(space, PackedJudge(judge.graph, judge.machine, judge.costs))
         self.configs = [list(space.configs(name)) for name in space.names]
         self.symmetries = list(_symmetries(space, self.configs))
         self.chosen = np.full(len(space.names), -1, np.int64)
@@ -145,7 +144,7 @@ class _Exhaustive:
         self.judged = 0
         self.visited = 0
         self.pruned = 0
-        self.refusal = ""  # what the last strategy that was faster than all before was short of
+        self.refusal = ""  # what the last strategy that does not fit was short of
 
     @property
     def is_stopped(self) -> bool:
@@ -178,15 +177,13 @@ class _Exhaustive:
             self.judge_one({n: self.configs[k][numbers[k]] for k, n in enumerate(self.space.names)})
 
     def judge_one(self, configs: Mapping[str, ParallelConfig]) -> None:
-        """Simulate one strategy; where it is the fastest so far, see whether it fits."""
+        """Simulate one strategy."""
         self.judged += 1
-        strategy = Strategy(configs)
-        seconds = self.without_waits.propose_all(strategy, self.seconds)
-        if seconds < self.seconds:
-            self.refusal = self.judge.judge(Plan(strategy)).shortage
-            if not self.refusal:
-                self.best = configs
-                self.seconds = seconds
+        outcome = self.judge.judge(Plan(Strategy(configs)))
+        self.refusal = outcome.shortage or self.refusal
+        if outcome.seconds < self.seconds:
+            self.best = configs
+            self.seconds = outcome.seconds
 
 
 class Bounds:
@@ -203,8 +200,9 @@ class Bounds:
         """For every configuration of `leader`, a bound of the strategies that agree with `chosen` and it."""
         out = np.empty(self._sizes[leader])
         pool = self._pool
-        rows = tuple(pool.packed), (pool.op_rows.data, *pool.sets.columns)
-        bound_children(chosen, leader, *self._given, *rows, out)
+        set_ptr, stream, hop_ptr, hop = pool.sets.columns
+        rows = pool.op_rows.data, set_ptr, stream, np.zeros_like(hop_ptr), hop  # no link is shared
+        bound_children(chosen, leader, *self._given, tuple(pool.packed), rows, out)
         return out
 
 
@@ -213,19 +211,21 @@ Symmetry = Sequence[Sequence[int]]  # per leader, per configuration: the number 
 
 def _symmetries(space: Space, configs: Sequence[Sequence[ParallelConfig]]) -> Iterator[Symmetry]:
     """The ways to rename devices that change neither the machine nor the space."""
-    numbers = [{config: k for k, config in enumerate(each)} for each in configs]
+    numbers = [{config: k for k, config in enumerate(options)} for options in configs]
     count = len(space.machine.devices)
     names = permutations(range(count)) if count <= MOST_RENAMED else iter([tuple(range(count))])
     for name in names:
         if not _is_same_machine(space.machine, name):
             continue
-        renamed = [[_renamed(config, name) for config in each] for each in configs]
+        renamed = [[_renamed(config, name) for config in options] for options in configs]
         if all(
-            config in known for each, known in zip(renamed, numbers, strict=True) for config in each
+            config in number_of
+            for options, number_of in zip(renamed, numbers, strict=True)
+            for config in options
         ):
             yield [
-                [known[config] for config in each]
-                for each, known in zip(renamed, numbers, strict=True)
+                [number_of[config] for config in options]
+                for options, number_of in zip(renamed, numbers, strict=True)
             ]
 
 

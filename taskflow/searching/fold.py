@@ -33,9 +33,9 @@ class Repetition:
 
 def find_repetitions(content: Sequence[object]) -> list[Repetition]:
     """The repetitions in a sequence, in order: that which ties most first, then those before and behind it."""
-    numbers = {each: k for k, each in enumerate(dict.fromkeys(content))}
+    numbers = {part: k for k, part in enumerate(dict.fromkeys(content))}
     return sorted(
-        _repetitions(np.array([numbers[each] for each in content]), 0), key=lambda run: run.first
+        _repetitions(np.array([numbers[part] for part in content]), 0), key=lambda run: run.first
     )
 
 

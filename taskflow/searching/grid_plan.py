@@ -86,9 +86,9 @@ def grid(
         ValueError: devices do not divide so, or the graph cannot be split so.
     """
     devices = len(machine.devices)
-    groups, each = (stages, 1) if isinstance(stages, int) else stages
+    groups, in_turn = (stages, 1) if isinstance(stages, int) else stages
     where = f"grid: tensor {tensor} x {groups} stages on {devices} devices"
-    if min(tensor, groups, each) < 1 or devices % (tensor * groups):
+    if min(tensor, groups, in_turn) < 1 or devices % (tensor * groups):
         raise ValueError(f"{where}: they do not divide the devices")
     if rest not in RESTS:
         raise ValueError(f"grid: rest is '{rest}', it is one of {', '.join(RESTS)}")
@@ -96,7 +96,7 @@ def grid(
         raise ValueError(f"grid: sharded is '{sharded}', it is state, parameters or nothing")
     homes = tuple(r.name for r in graph.parameters) if sharded == "parameters" else ()
     if schedule is None and parts > 1:
-        pipelined = "interleaved" if each > 1 else "one_f_one_b"
+        pipelined = "interleaved" if in_turn > 1 else "one_f_one_b"
         schedule = pipelined if groups > 1 else "by_ordinal"
     plan = Plan(Strategy({}), parts, schedule, tuple(recomputed), homes, gathers_again)
     work = plan.transform(graph)
@@ -104,7 +104,7 @@ def grid(
     strategy = Grids(work).strategy(range(size), tensor, rest)
     if strategy is None:
         raise ValueError(f"{where}: nothing of the graph can be split so")
-    strategy = on_groups(work, machine, strategy, size, turns(groups, groups * each))
+    strategy = on_groups(work, machine, strategy, size, turns(groups, groups * in_turn))
     if sharded:
         strategy = shard_state(work, strategy, machine if within_hosts else None)
     return replace(plan, strategy=strategy, bucket_bytes=bucket_bytes)

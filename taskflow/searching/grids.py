@@ -100,26 +100,26 @@ class Grids:
         family = self.families[name]
         sample = self.samples.get(name)
         count = len(devices)
-        found: dict[Choice, ParallelConfig] = {}
+        configs: dict[Choice, ParallelConfig] = {}
         for tensor in divisors(count):
             axes = {WHOLE: REPLICAS, **self._group_axes[name]}
             for number, axis in axes.items():
                 if axis == REPLICAS or (axis != sample and family.most[axis] >= tensor > 1):
                     data = sample if sample and family.most[sample] >= count // tensor else REPLICAS
                     config = grid_config(family, devices, ((data, count // tensor), (axis, tensor)))
-                    if config not in found.values():
-                        found[tensor, number] = config
-        return found
+                    if config not in configs.values():
+                        configs[tensor, number] = config
+        return configs
 
     @cached_property
     def _group_axes(self) -> Mapping[str, Mapping[int, str]]:
         """Leader -> number of a group -> its axis there along which it can be split."""
-        found: dict[str, dict[int, str]] = {name: {} for name in self.families}
+        axis_of: dict[str, dict[int, str]] = {name: {} for name in self.families}
         for number, group in enumerate(self._groups):
             for name, axis in group:
                 if axis in self.families[name].leader.split_axes:
-                    found[name][number] = axis
-        return found
+                    axis_of[name][number] = axis
+        return axis_of
 
     @cached_property
     def _most_samples(self) -> int:
@@ -189,11 +189,11 @@ class Grids:
     @cached_property
     def sequence(self) -> Mapping[str, str]:
         """Leader -> its axis in the group of data, not of samples, that most operators have: queries, not keys."""
-        found: dict[str, str] = {}
+        axis_of: dict[str, str] = {}
         for name, axis in reversed(max(self._data_groups, key=len, default=[])):
             if axis in self.families[name].leader.split_axes:
-                found[name] = axis
-        return found
+                axis_of[name] = axis
+        return axis_of
 
     @cached_property
     def scores(self) -> tuple[str, ...]:
@@ -204,7 +204,7 @@ class Grids:
     @cached_property
     def _experts(self) -> Mapping[str, tuple[str, str | None]]:
         """Leaders with a product for each expert -> the axis of experts, and that of their slots."""
-        found: dict[str, tuple[str, str | None]] = {}
+        axes_of: dict[str, tuple[str, str | None]] = {}
         for name in self._is_weighted & self.families.keys():
             leader = self.families[name].leader
             weights = self._weight_axes[name]
@@ -212,20 +212,20 @@ class Grids:
             made = leader.bound.term_axes[len(leader.inputs)]
             if read & weights - made and (along := read & weights & made):
                 slots = (a for a in leader.extents if a in read & made and a not in weights)
-                found[name] = min(along), next(slots, None)
-        return {name: found[name] for name in self.families if name in found}
+                axes_of[name] = min(along), next(slots, None)
+        return {name: axes_of[name] for name in self.families if name in axes_of}
 
     # -- which axis --------------------------------------------------------------------------------------------------
 
     def _chosen(self, tensor: int) -> Mapping[str, str]:
         """Leader -> the axis along which tensor parallelism of that degree splits it."""
         if tensor not in self._known:
-            found = self._known[tensor] = dict[str, str]()
+            axis_of = self._known[tensor] = dict[str, str]()
             for group, weighted in self._in_order(tensor):
-                if not any(name in found for name, _ in weighted):
+                if not any(name in axis_of for name, _ in weighted):
                     for name, axis in group:
                         if (name, axis) in weighted or name not in self._is_weighted:
-                            found.setdefault(name, axis)
+                            axis_of.setdefault(name, axis)
         return self._known[tensor]
 
     def _in_order(self, tensor: int) -> Iterator[tuple[list[Axis], list[Axis]]]:
@@ -323,7 +323,7 @@ def _axes_of(op: Operator, weights: Collection[str]) -> frozenset[str]:
     )
 
 
-def _groups(graph: Graph, known: Mapping[str, Family]) -> list[list[Axis]]:
+def _groups(graph: Graph, families_of: Mapping[str, Family]) -> list[list[Axis]]:
     """Axes of leaders that meet in a dimension of a region of the forward pass; in program order."""
     parent: dict[object, object] = {}
 
@@ -339,9 +339,9 @@ def _groups(graph: Graph, known: Mapping[str, Family]) -> list[list[Axis]]:
         for term, region in zip(op.bound.terms, op.args, strict=True):
             for dim, names in enumerate(term.dims):
                 if names:
-                    parent[root((leader, op.axis_of(names[0])))] = root((region.name, dim))
-    found: dict[object, list[Axis]] = {}
-    for name, family in known.items():
+                    parent[root((leader, op.bound.axis_of(names[0])))] = root((region.name, dim))
+    members: dict[object, list[Axis]] = {}
+    for name, family in families_of.items():
         for axis in family.leader.extents:
-            found.setdefault(root((name, axis)), []).append((name, axis))
-    return list(found.values())
+            members.setdefault(root((name, axis)), []).append((name, axis))
+    return list(members.values())

@@ -74,9 +74,9 @@ def constants(lives: Sequence[Life]) -> list[int]:
 def lifetimes(lowering: Lowering) -> tuple[Array, Array]:
     """First and last operator between which the instances of every region are needed."""
     last = len(lowering.operators) - 1
-    found = np.zeros((2, len(lowering.lives)), np.int64)
+    ends = np.zeros((2, len(lowering.lives)), np.int64)
     for number, life in enumerate(lowering.lives):
         is_kept = life.region.is_persistent or not life.ops
-        found[0, number] = 0 if is_kept or life.producer[0] < 0 else min(life.ops)
-        found[1, number] = last if is_kept or number in lowering.fetched else max(life.ops)
-    return found[0], found[1]
+        ends[0, number] = 0 if is_kept or life.producer[0] < 0 else min(life.ops)
+        ends[1, number] = last if is_kept or number in lowering.fetched else max(life.ops)
+    return ends[0], ends[1]

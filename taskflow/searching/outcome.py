@@ -70,9 +70,11 @@ class Outcome:
 def non_dominated(outcomes: Iterable[Outcome]) -> tuple[Outcome, ...]:
     """Those with room than which no other is as good in everything, the fastest first; of equal ones the first."""
     kept: list[Outcome] = []
-    for each in sorted((o for o in outcomes if o.fits), key=lambda o: o.figures):
-        if not any(all(a <= b for a, b in zip(k.figures, each.figures, strict=True)) for k in kept):
-            kept.append(each)
+    for outcome in sorted((o for o in outcomes if o.fits), key=lambda o: o.figures):
+        if not any(
+            all(a <= b for a, b in zip(k.figures, outcome.figures, strict=True)) for k in kept
+        ):
+            kept.append(outcome)
     return tuple(kept)
 
 

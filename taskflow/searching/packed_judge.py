@@ -209,8 +209,8 @@ class PackedJudge:
             check_strategy(self.graph, changes, len(self.machine.devices))
             named = {}
             changes = completed(self.graph, changes)
-        own = {self._number[name]: name for name in changes if self._known[name].follows}
-        named = {**named, **own}
+        followers = {self._number[name]: name for name in changes if self._known[name].follows}
+        named = {**named, **followers}
         for name, config in changes.items():
             ops = np.array(self.followers[name])
             columns = self.columns(name, config)
@@ -278,12 +278,12 @@ class PackedJudge:
 
     def _used(self, points: Sequence[int]) -> tuple[int, ...]:
         """The devices that points of these numbers are on, in the order in which operators name them."""
-        found = dict[int, None]()
+        devices = dict[int, None]()
         for number in dict.fromkeys(points):
-            found |= dict.fromkeys(self.lowering.store.config(number).devices)
-            if len(found) == len(self.machine.devices):
+            devices |= dict.fromkeys(self.lowering.store.config(number).devices)
+            if len(devices) == len(self.machine.devices):
                 break
-        return tuple(found)
+        return tuple(devices)
 
     # -- judging -------------------------------------------------------------------------------------------------------
 

@@ -26,7 +26,7 @@ def pack_points(
     all_rates: tuple[Array, ...],
     first_set: int,
     pool: tuple[Array, ...],
-    found: Array,
+    extents: Array,
 ) -> int:
     """Append the rows of the points of some operators; of how many there is room for.
 
@@ -34,7 +34,7 @@ def pack_points(
         points: (n, 2) number of the points, and of the dtype in which they compute.
         store, all_rates, pool: `PointTable`, `Rates` and `Packed` as plain tuples.
         first_set: the set of the stream in which the first device computes; those of the others follow.
-        found: gets ROWS.
+        extents: gets ROWS.
     """
     table, rates, p = PointTable(*store), Rates(*all_rates), Packed(*pool)
     for k in range(len(points)):
@@ -53,19 +53,19 @@ def pack_points(
         whole[1] = record.points
         devices = table.device[record.first_device : record.first_device + record.points]
         p.ordinal[row : row + record.points] = ordinals_of(devices, whole, len(rates.overhead))
-        put_rows(found[k], record.points, p)
+        put_rows(extents[k], record.points, p)
     return len(points)
 
 
 @leaf
-def put_rows(found: np.record, count: int, p: Packed) -> None:
+def put_rows(extent: np.record, count: int, p: Packed) -> None:
     """The ROWS of an operator or version, which are the next `count` rows."""
     first = p.filled[0].rows
-    found.first = first
-    found.count = count
-    found.parts = 1
+    extent.first = first
+    extent.count = count
+    extent.parts = 1
     for row in range(first, first + count):
-        found.parts = max(found.parts, 1 + p.ordinal[row])
+        extent.parts = max(extent.parts, 1 + p.ordinal[row])
     p.filled[0].rows += count
 
 

@@ -50,7 +50,7 @@ class Placements:
     def __init__(self, machine: MachineModel, lists: Sequence[Sequence[int]] | None = None) -> None:
         self._machine, devices = machine, machine.devices
         self.count = len(devices)
-        for device in (d for each in lists or () for d in each):
+        for device in (d for devices_of in lists or () for d in devices_of):
             if not is_whole(device, 0) or device >= self.count:
                 raise ValueError(f"space: device_lists name device {device!r} of {self.count}")
         self._given = None if lists is None else tuple(tuple(x) for x in lists)
@@ -76,8 +76,8 @@ class Placements:
         most = tuple(min(extent, max(self.points)) for extent in extents)
         if (most, allows) not in self._splits:
             every = _degrees(most, self.points, allows)
-            found = ((d, self.of([n for n in d if n > 1])) for d in every)
-            self._splits[most, allows] = [(d, p) for d, p in found if p]
+            placed = ((d, self.of([n for n in d if n > 1])) for d in every)
+            self._splits[most, allows] = [(d, p) for d, p in placed if p]
         return self._splits[most, allows]
 
     def has(self, degrees: Sequence[int], devices: Devices, fractions: Fractions) -> bool:
@@ -93,7 +93,7 @@ class Placements:
         """The numbers of points for which there are placements, of one axis or of more."""
         if self._given is not None:
             return frozenset(map(len, self._given))
-        repeated = {k * each for k in self._counts for each in POINTS_PER_DEVICE}
+        repeated = {k * on_device for k in self._counts for on_device in POINTS_PER_DEVICE}
         return self._counts | {k for k in repeated if k <= self.count}
 
     def _make(self, points: int, axes: int) -> Iterator[Placement]:
@@ -109,10 +109,10 @@ class Placements:
             yield from (Placement(x, fractions=f) for x in plain if (f := self._machine.shares(x)))
 
     def _repeated(self, points: int) -> Iterator[Placement]:
-        for each in POINTS_PER_DEVICE:
-            if points % each == 0:
-                for devices in self._lists(points // each, is_contiguous=True):
-                    yield Placement(tuple(d for d in devices for _ in range(each)))
+        for on_device in POINTS_PER_DEVICE:
+            if points % on_device == 0:
+                for devices in self._lists(points // on_device, is_contiguous=True):
+                    yield Placement(tuple(d for d in devices for _ in range(on_device)))
 
     def _lists(self, count: int, is_contiguous: bool = False) -> list[Devices]:
         """Lists of `count` different devices."""

@@ -54,8 +54,8 @@ class Pool:
     @property
     def size_bytes(self) -> int:
         """Memory that all takes, about."""
-        known = OBJECT_BYTES * (len(self._collectives) + len(self.known))
-        return table_bytes(self.packed) + self.op_rows.data.nbytes + self.sets.size_bytes + known
+        by_key = OBJECT_BYTES * (len(self._collectives) + len(self.known))
+        return table_bytes(self.packed) + self.op_rows.data.nbytes + self.sets.size_bytes + by_key
 
     @property
     def fragments(self) -> int:
@@ -79,12 +79,12 @@ class Pool:
         """Append the rows of operators with points of some number; ROWS of each."""
         dtypes = self.lowering.compute_dtype
         points = np.array([(number, dtypes[op]) for op, number in configured], np.int64)
-        known = tuple(self.lowering.store.table), self._rates, self.sets.first_compute
+        tables = tuple(self.lowering.store.table), self._rates, self.sets.first_compute
         rows = np.zeros(len(points), ROWS)
         begin = int(self.packed.filled["rows"][0])
         done = 0
         while done < len(points):
-            done += packing.pack_points(points[done:], *known, tuple(self.packed), rows[done:])
+            done += packing.pack_points(points[done:], *tables, tuple(self.packed), rows[done:])
             if done < len(points):
                 self._grow(ROW)
         if not self._is_rated:

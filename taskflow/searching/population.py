@@ -47,13 +47,17 @@ class Population:
         self.outcomes.append(outcome)
         if outcome.fits and (self.best is None or outcome.figures < self.best.figures):
             self.best = outcome
-        over = max(outcome.peak_bytes / self._room, 1.0) if not outcome.fits else 1.0
-        leader = Leader(outcome, kind, outcome.with_room * over**2)
+        leader = Leader(outcome, kind, self.score(outcome))
         if math.isfinite(leader.score):
-            self.leaders = sorted([*self.leaders, leader], key=lambda each: each.score)
-            same = [each for each in self.leaders if each.kind == kind]
+            self.leaders = sorted([*self.leaders, leader], key=lambda other: other.score)
+            same = [other for other in self.leaders if other.kind == kind]
             if len(same) > KEPT:
                 self.leaders.remove(same[-1])
+
+    def score(self, outcome: Outcome) -> float:
+        """See `Leader`."""
+        over = 1.0 if outcome.fits else max(outcome.peak_bytes / self._room, 1.0)
+        return outcome.with_room * over**2
 
     def draw(self, generator: np.random.Generator, leaders: Sequence[Leader]) -> Iterator[Leader]:
         """Some leaders, in a random order: the better one is, the likelier it comes first."""

@@ -26,7 +26,7 @@ from taskflow.searching.judge import Judge, transformed
 from taskflow.searching.outcome import Outcome
 from taskflow.searching.packed_judge import PackedJudge
 from taskflow.searching.proposal import Proposals
-from taskflow.searching.shapes import PlanShape
+from taskflow.searching.shapes import PlanShape, Turn
 from taskflow.searching.space import Space
 from taskflow.strategy.sharded import ShardedState
 from taskflow.strategy.strategy import ParallelConfig, Strategy
@@ -57,6 +57,7 @@ class SearchProblem:
         shapes: of plans that are laid out by a rule, by their identity, the rule.
         plans: of rules, the plan; None: there is none.
         order: that of rows which was the fastest so far.
+        gains: what such a change of a rule gained of late, as a logarithm.
     """
 
     def __init__(
@@ -74,6 +75,7 @@ class SearchProblem:
         self.shapes: dict[int, PlanShape] = {}
         self.plans: dict[PlanShape, Plan | None] = {}
         self.order: Order = None
+        self.gains: dict[Turn, float] = {}
         self._shaped: dict[object, Plan] = {}
         self._variants: dict[object, Variant] = {}
 
@@ -123,6 +125,15 @@ class SearchProblem:
             plan = self._shaped.setdefault((shape, plan.schedule, plan.bucket_bytes), plan)
             self.shapes[id(plan)] = shape
         return plan
+
+    def learn(self, before: Plan, after: Plan, gain: float) -> None:
+        """Note what a change of rules gained."""
+        old = self.shapes.get(id(before))
+        new = self.shapes.get(id(after))
+        for field in PlanShape._fields if old and new else ():
+            if getattr(old, field) != getattr(new, field):
+                turn = field, getattr(new, field) > getattr(old, field)
+                self.gains[turn] = (self.gains.get(turn, gain) + gain) / 2
 
     def outcome(self, plan: Plan, limit: float = math.inf) -> Outcome:
         """What the judge of whole plans says; of one that takes longer than the limit, only that it does.

@@ -90,7 +90,7 @@ def _routes(operators: list[Operator]) -> dict[str, list[Route]]:
         for source, a, target, b in ((one, k, other, j), (other, j, one, k)):
             for axes in _axis_maps(source, a, target, b):
                 routes[target.name][Route(source.name, axes)] = None
-    return {name: list(found) for name, found in routes.items()}
+    return {name: list(of_operator) for name, of_operator in routes.items()}
 
 
 def _adjacent(operators: list[Operator]) -> Iterator[tuple[Operator, int, Operator, int]]:
@@ -113,7 +113,7 @@ def _axis_maps(
     """How axes of `source` are called in `target`: by the dimensions of the region they share, and by name."""
     from_dims, to_dims = (op.bound.terms[k].dims for op, k in ((source, a), (target, b)))
     yield tuple(
-        (source.axis_of(x[0]), target.axis_of(y[0]))
+        (source.bound.axis_of(x[0]), target.bound.axis_of(y[0]))
         for x, y in zip(from_dims, to_dims, strict=True)
         if x and y
     )

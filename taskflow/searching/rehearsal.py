@@ -69,12 +69,12 @@ def rehearse(
         What was rehearsed: the first that fits, whatever `is_late` says.
     """
     done: list[TaskGraph] = []
-    for group in _groups([each for each in task_graphs if can_rehearse(each)]):
+    for group in _groups([rows for rows in task_graphs if can_rehearse(rows)]):
         rehearsals: list[Rehearsal] = []
         for task_graph in group:
             if not (done or rehearsals) or not connect().on_rank_0(is_late):
                 rehearsals.append(Rehearsal(task_graph))
-        turns = _take_turns([each.time_rows for each in rehearsals], rounds, is_late)
+        turns = _take_turns([rehearsal.time_rows for rehearsal in rehearsals], rounds, is_late)
         for rehearsal, times in zip(rehearsals, turns, strict=True):
             _learn(costs, rehearsal.task_graph, times)
             done.append(rehearsal.task_graph)
@@ -99,11 +99,11 @@ def rehearse_own(
     if transport.is_any(not can_rehearse(own_rows)):
         return
     (times,) = _take_turns([Rehearsal(own_rows).time_own], rounds, lambda: False)
-    found = transport.gather((own_rows.numbers, times))
+    by_rank = transport.gather((own_rows.numbers, times))
     if transport.rank == 0:
         rows = whole()
         seconds = np.zeros((len(times), len(rows)))
-        for numbers, mine in found:
+        for numbers, mine in by_rank:
             seconds[:, numbers] += mine
         complete_seconds(rows, seconds, transport)
         _learn(costs, rows, seconds)
@@ -119,7 +119,7 @@ def _groups(task_graphs: Sequence[TaskGraph]) -> Iterator[list[TaskGraph]]:
     """Those that follow each other whose arenas fit into memory together, beside the largest of an executor."""
     group: list[TaskGraph] = []
     for task_graph in task_graphs:
-        peaks = np.array([needed_bytes(each, plan_memory(each)) for each in [*group, task_graph]])
+        peaks = np.array([needed_bytes(rows, plan_memory(rows)) for rows in [*group, task_graph]])
         memory = [d.memory_bytes for d in task_graph.machine.devices]
         if group and np.any(peaks.sum(axis=0) + peaks.max(axis=0) > memory):
             yield group
@@ -130,14 +130,14 @@ def _groups(task_graphs: Sequence[TaskGraph]) -> Iterator[list[TaskGraph]]:
 
 
 def _take_turns(
-    each: Sequence[Callable[[int], Array]], rounds: int, is_late: Callable[[], bool]
+    timers: Sequence[Callable[[int], Array]], rounds: int, is_late: Callable[[], bool]
 ) -> list[Array]:
     """Seconds of the rows of each rehearsal, (rounds, rows), by what times some rounds of it."""
-    turns, end = list[list[Array]](), time.perf_counter() + LONG_SECONDS * len(each)
+    turns, end = list[list[Array]](), time.perf_counter() + LONG_SECONDS * len(timers)
     while len(turns) < rounds and not (
         len(turns) >= FEWEST and connect().on_rank_0(lambda: is_late() or time.perf_counter() > end)
     ):
-        turns.append([take(1) for take in each])
+        turns.append([take(1) for take in timers])
     return [np.concatenate(times) for times in zip(*turns, strict=True)]
 
 
@@ -239,13 +239,13 @@ def _set_apart(memory: Memory) -> None:
     ranks share memory, what they read of each other are any numbers: those of this round or of the one before.
     """
     graph = memory.task_graph
-    own = list(memory.arenas)
-    is_used = np.isin(graph.device, own) | np.isin(graph.source, own)
+    here = list(memory.arenas)
+    is_used = np.isin(graph.device, here) | np.isin(graph.source, here)
     used = np.unique(graph.arg_instance[np.repeat(is_used, np.diff(graph.arg_ptr))])
     for instance in used[used >= 0].tolist():
         number = int(graph.instance_region[instance])
         dtype = np.dtype(graph.regions[number].dtype)
-        if int(graph.instance_device[instance]) not in own or dtype.kind != "f":
+        if int(graph.instance_device[instance]) not in here or dtype.kind != "f":
             order = graph.order(number)
             shape = graph.instance_rect(instance).shape
             zeros = np.full(

@@ -139,13 +139,13 @@ def lay_spans(span: Array, chosen: Choice, layout: Layout, rows: Rows) -> int:
 @inner
 def first_waits(fragment: Array, layout: Layout, packed: Packed) -> Array:
     """Per `Layout.wait`, where the rows begin in `Packed.edge_ptr`; -1: nowhere."""
-    found = np.full(len(layout.wait), -1, np.int64)
-    for w in range(len(found)):
+    begins = np.full(len(layout.wait), -1, np.int64)
+    for w in range(len(begins)):
         number = fragment[layout.wait[w].region]
         issuer = layout.wait[w].issuer
         if number >= 0:
-            found[w] = packed.issuer[packed.fragment[number].issuer + issuer]
-    return found
+            begins[w] = packed.issuer[packed.fragment[number].issuer + issuer]
+    return begins
 
 
 @leaf

@@ -89,7 +89,7 @@ class SearchResult:
         text += f"; {self.plan.parts} micro-batches" if self.plan.parts > 1 else ""
         text += f"; sharded: {len(self.plan.homes)} parameters" if self.plan.homes else ""
         text += f"; devices that compute nothing: {list_numbers(self.idle)}" if self.idle else ""
-        if self.idle and len({d for each in self.strategy.values() for d in each.devices}) == 1:
+        if self.idle and len({d for config in self.strategy.values() for d in config.devices}) == 1:
             text += "; one device alone is the fastest"
         return text + (f"; not in the space: {', '.join(self.left_out)}" if self.left_out else "")
 

@@ -17,6 +17,7 @@ import logging
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain, islice
 
 import numpy as np
 
@@ -128,7 +129,7 @@ def _best_of(results: Sequence[SearchResult]) -> SearchResult:
     """The best, the first of them in the order of ranks."""
     best = min(results, key=lambda r: r.seconds)
     _log.info("search: %d proposals, %.6f s", sum(r.proposals for r in results), best.seconds)
-    pareto = non_dominated(each for r in results for each in r.pareto)
+    pareto = non_dominated(outcome for r in results for outcome in r.pareto)
     return replace(best, proposals=sum(r.proposals for r in results), pareto=pareto)
 
 
@@ -206,27 +207,23 @@ class _Search:
             self._climb()
 
     def _climb(self) -> None:
-        """Shapes alone: what they gain, changes would take long for; then the best in buckets and in all orders."""
+        """Shapes alone: what they gain, changes would take long for; then the best of one micro-batch in all orders."""
         first = plan_of(PlanShape(), self.problem)
         if first is not None and self.budget.used < 1:
             self.judge(first, PlanShape().name, _kind_of(PlanShape()))
         while self.budget.used < SHAPING and not self._idle:
             self._turn(0)
-        if self.population.best is None or not self.problem.has_orders or self.best.plan.parts > 1:
-            return
-        plan = self.best.plan
-        kind = self.population.leaders[0].kind
-        shape = self.problem.shapes.get(id(plan))
-        if (bucketed := change_buckets(plan, self.problem, self.generator)) is not None:
-            self._try(bucketed, shape, kind)
-        for order in orders_of(self.problem.graph):
-            self._try(replace(self.best.plan, schedule=order), shape, kind)
-
-    def _try(self, plan: Plan, shape: PlanShape | None, kind: object) -> None:
-        """Judge a plan of some shape, while there is time."""
-        if self.budget.used < SHAPING * 2 and not self.budget.is_interrupted:
-            plan = self.problem.shaped(plan, shape)
-            self.judge(plan, shape.name if shape else FOUND, kind)
+        leaders = (each for each in self.population.leaders if each.outcome.plan.parts == 1)
+        for leader in islice(leaders, int(self.problem.has_orders)):
+            best = leader.outcome
+            bucketed = change_buckets(best.plan, self.problem, self.generator)
+            orders = (replace(best.plan, schedule=order) for order in orders_of(self.problem.graph))
+            for plan in chain([bucketed] if bucketed else [], orders):
+                if self.budget.used < SHAPING * 2 and not self.budget.is_interrupted:
+                    shape = self.problem.shapes.get(id(leader.outcome.plan))
+                    plan = self.problem.shaped(plan, shape)
+                    outcome = self.judge(plan, shape.name if shape else FOUND, leader.kind)
+                    best = min(best, outcome, key=lambda each: each.seconds)
 
     def go_on(self, until_local: bool) -> None:
         """Turn after turn, until the budget is spent."""
@@ -263,7 +260,7 @@ class _Search:
             may_walk = self.problem.can_walk and _can_walk(before)
             if move not in MOVES and may_walk and _is_change(before, plan):
                 self.arms.price[arm] = 1.0  # next time it is a step of the walk
-            return self._jump(arm, plan, leader.kind)
+            return self._jump(arm, plan, leader)
         self.arms.note(arm, 0.0, 1.0 if is_change else WHOLE)
         self._idle += 1
         return None
@@ -281,7 +278,7 @@ class _Search:
         ]
         return self.population.draw(self.generator, leaders)
 
-    def _jump(self, arm: int, plan: Plan, kind: object) -> None:
+    def _jump(self, arm: int, plan: Plan, leader: Leader) -> None:
         """Judge a plan that is no change of another one."""
         before = self.population.best
         shape = self.problem.shapes.get(id(plan))
@@ -289,7 +286,9 @@ class _Search:
             self._idle += 1
             return
         name = shape.name if shape else FOUND
-        outcome = self.judge(plan, name, _kind_of(shape) or kind, self._far)
+        outcome = self.judge(plan, name, _kind_of(shape) or leader.kind, self._far)
+        better = leader.score / self.population.score(outcome)
+        self.problem.learn(leader.outcome.plan, plan, math.log(max(better, 1.0)))
         gain = 0.0
         if before is not None and outcome.fits:
             gain = max(math.log(before.seconds / outcome.seconds), 0.0)

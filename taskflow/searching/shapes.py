@@ -11,9 +11,12 @@ SHARDED = ", sharded state"
 HOMES = ", sharded parameters"
 ONE_STAGE = "one_f_one_b", 1
 # Policies, and the stages of each group of devices; in a V the two at its turn are one.
-SCHEDULES = ONE_STAGE, ("zb_v", 2), ("interleaved", 2), ("zb_h1", 1)
 V = "zb_v"
+INTERLEAVED = "interleaved"  # of which a group may have any number of stages
+SCHEDULES = ONE_STAGE, (V, 2), (INTERLEAVED, 2), ("zb_h1", 1)
 PARTS = 2, 1, 4  # with fewer a pipeline is idle at its ends, with more its kernels are short
+
+Turn = tuple[str, bool]  # a field of a rule, and whether its value becomes larger
 
 
 class PlanShape(NamedTuple):

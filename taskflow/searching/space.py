@@ -68,17 +68,17 @@ class Space:
         self._extra: dict[str, list[ParallelConfig]] = {name: [] for name in self.names}
         self._named: set[str] = set()
         placements = Placements(machine, device_lists)
-        known = dict[_Kind, _Choices]()
+        choices_of = dict[_Kind, _Choices]()
         self._choices: dict[str, _Choices] = {}
         for name, family in zip(self.names, every, strict=True):
             axes = tuple((axis, most) for axis, most in family.most.items() if most > 1)
-            if (kind := (axes, family.conflicts)) not in known:
-                known[kind] = _Choices(axes, family, placements, allows, self._configs)
-            if not known[kind].size:
+            if (kind := (axes, family.conflicts)) not in choices_of:
+                choices_of[kind] = _Choices(axes, family, placements, allows, self._configs)
+            if not choices_of[kind].size:
                 raise ValueError(
                     f"space: no list of devices has as many as operator '{name}' may have points"
                 )
-            self._choices[name] = known[kind]
+            self._choices[name] = choices_of[kind]
 
     def size(self, name: str) -> int:
         """Number of configurations of the operator `name`."""
@@ -143,24 +143,28 @@ class Space:
     def own(self, plan: Plan) -> Plan | None:
         """A strategy in the space's own objects; None if the plan has more than that, or what the space has not."""
         configs = {name: self.find(name, plan.strategy[name]) for name in self.names}
-        found = {name: config for name, config in configs.items() if config is not None}
-        own = Plan(Strategy.of_graph(self.graph, found))
-        has_more = len(plan.strategy) > len(found)  # names of operators that follow another
-        if has_more or len(found) < len(configs) or replace(plan, strategy=own.strategy) != own:
+        configs_here = {name: config for name, config in configs.items() if config is not None}
+        here = Plan(Strategy.of_graph(self.graph, configs_here))
+        has_more = len(plan.strategy) > len(configs_here)  # names of operators that follow another
+        if (
+            has_more
+            or len(configs_here) < len(configs)
+            or replace(plan, strategy=here.strategy) != here
+        ):
             return None
-        return own
+        return here
 
     def include(self, strategy: Strategy) -> Strategy:
         """Add what `strategy` uses, if it is missing; gives the strategy in the space's own objects."""
-        own = strategy.copy()
+        mine = strategy.copy()
         self._named.update(strategy)
         for name in self.names:
-            if (found := self.find(name, strategy[name])) is None:
+            if (config_here := self.find(name, strategy[name])) is None:
                 config = without_ones(strategy[name])
-                found = self._configs.setdefault(config, config)
-                self._extra[name].append(found)
-            own[name] = found
-        return own
+                config_here = self._configs.setdefault(config, config)
+                self._extra[name].append(config_here)
+            mine[name] = config_here
+        return mine
 
 
 class _Choices:
@@ -182,7 +186,7 @@ class _Choices:
             if not family.conflicts or family.allows(dict(zip(self.axes, d, strict=True)))
         ]
         different = {id(p): p for _, p in self.rows}.values()
-        self.has_fractions = any(each.fractions for p in different for each in p)
+        self.has_fractions = any(placement.fractions for p in different for placement in p)
         self._ends = list(accumulate(len(p) for _, p in self.rows))
         self.size = self._ends[-1] if self._ends else 0
         self._placements = placements

@@ -76,8 +76,8 @@ def bound_tables(space: Space, judge: PackedJudge) -> BoundTables:
         least_seconds(splits, whole, space.machine, judge.costs),
         whole.min(axis=1),
         np.array([float(split.most) for split in splits]),
-        pointers([len(each) for each in writers]),
-        np.array([writer for each in writers for writer in each], np.int64),
+        pointers([len(of_operator) for of_operator in writers]),
+        np.array([writer for of_operator in writers for writer in of_operator], np.int64),
         *_fragments(judge, family, sizes, points[0]),
     )
 

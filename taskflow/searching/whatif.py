@@ -17,13 +17,12 @@ from taskflow.core.errors import NoRoomError
 from taskflow.cost.model import CostModel, MeasuredCosts
 from taskflow.graph.graph import Graph
 from taskflow.machine import MachineModel
-from taskflow.machine.scaling import DEVICE, OF_LINKS, is_of_links, scalable, scale_machine
+from taskflow.machine.scaling import OF_LINKS, is_of_links, scalable, scale_machine
 from taskflow.schedule.plan import Plan
 from taskflow.searching.outcome import Outcome
 from taskflow.searching.result import SearchInterrupted, SearchResult
 from taskflow.searching.searching import search
 from taskflow.strategy.strategy import Strategy
-from taskflow.tasks.timeline import Timeline
 
 STEP = 0.1  # by which a rate is changed, up and down, for its derivative
 
@@ -93,9 +92,9 @@ def what_if(
         SearchInterrupted: Ctrl-C in a search, once the best that it had found was given.
     """
     for factors in scales:
-        _check_costs(costs, factors)
+        check_costs(costs, factors)
     question = _Question(graph, find, costs, sensitivities)
-    known = dict[MachineModel, Case]()
+    cases = dict[MachineModel, Case]()
     first = math.inf
     machines = [(scale_machine(machine, factors), factors) for factors in ({}, *scales)]
     counts = devices or [len(machine.devices)]
@@ -104,64 +103,13 @@ def what_if(
     ]:
         interrupted = None
         key = _in_use(scaled)
-        if key not in known:
-            known[key], interrupted = question.answer(scaled)
-        first = first if math.isfinite(first) else known[key].seconds
-        speedup = first / known[key].seconds if math.isfinite(first) else 0.0
-        yield replace(known[key], scales=dict(factors), speedup=speedup)
+        if key not in cases:
+            cases[key], interrupted = question.answer(scaled)
+        first = first if math.isfinite(first) else cases[key].seconds
+        speedup = first / cases[key].seconds if math.isfinite(first) else 0.0
+        yield replace(cases[key], scales=dict(factors), speedup=speedup)
         if interrupted:
             raise interrupted
-
-
-@dataclass(frozen=True)
-class Straggler:
-    """What one slow device costs.
-
-    Attributes:
-        device: its number; it stands for all that do the same.
-        seconds: of a step in which all that it does takes `slower` times as long.
-        path_seconds: what the device has of the critical path of a step in which none is slow. So the path says that
-            the step takes (slower - 1) path_seconds longer, or more where another path is as long.
-    """
-
-    device: int
-    seconds: float
-    path_seconds: float
-
-
-def stragglers(
-    graph: Graph,
-    plan: Plan,
-    machine: MachineModel,
-    costs: CostModel,
-    slower: float = 1 + STEP,
-    most: int = 8,
-) -> list[Straggler]:
-    """A step for each device as the slow one: the `most` that compute longest, those that cost most first.
-
-    Raises:
-        ValueError: `slower` is no positive number, or costs are measured.
-    """
-    _check_costs(costs, {f"{DEVICE}:0": slower})
-    as_it_is = plan.predict(graph, machine, costs)
-    busy = _computing(as_it_is)
-    on_path = _computing(as_it_is, as_it_is.critical_path())
-    slow = []
-    for device in sorted(busy, key=busy.__getitem__, reverse=True)[:most]:
-        scaled = scale_machine(machine, {f"{DEVICE}:{device}": slower})
-        seconds = plan.predict(graph, scaled, costs.on(scaled)).seconds
-        slow.append(Straggler(device, seconds, on_path.get(device, 0.0)))
-    return sorted(slow, key=lambda straggler: -straggler.seconds)
-
-
-def _computing(timeline: Timeline, rows: Sequence[int] | None = None) -> dict[int, float]:
-    """Device -> seconds of what it does itself, of all rows or of some."""
-    task_graph = timeline.task_graph
-    here = ~task_graph.is_communication
-    if rows is not None:
-        here &= np.isin(np.arange(len(here)), rows)
-    spent = np.bincount(task_graph.device[here], (timeline.end - timeline.start)[here])
-    return {device: float(s) for device, s in enumerate(spent) if s > 0}
 
 
 def _in_use(machine: MachineModel) -> MachineModel:
@@ -170,7 +118,7 @@ def _in_use(machine: MachineModel) -> MachineModel:
     return replace(machine, links=tuple(machine.links[k] for k in used))
 
 
-def _check_costs(costs: CostModel, factors: Mapping[str, float]) -> None:
+def check_costs(costs: CostModel, factors: Mapping[str, float]) -> None:
     """Refuse to scale what was measured."""
     scaled = [name for name in factors if not (is_of_links(name) or name == "memory")]
     if scaled and isinstance(costs, MeasuredCosts):
@@ -192,15 +140,15 @@ class _Question:
         case = Case(len(machine.devices), {})
         interrupted = None
         try:
-            found = self.find(self.graph, machine, self._costs(machine))
+            answer = self.find(self.graph, machine, self._costs(machine))
         except NoRoomError as error:
             return replace(case, refusal=str(error)), None
         except SearchInterrupted as caught:
-            found = (interrupted := caught).result
-        if isinstance(found, SearchResult):
-            case = replace(case, start=found.best_start, pareto=found.pareto)
-            found = found.plan
-        plan = Plan(found) if isinstance(found, Strategy) else found
+            answer = (interrupted := caught).result
+        if isinstance(answer, SearchResult):
+            case = replace(case, start=answer.best_start, pareto=answer.pareto)
+            answer = answer.plan
+        plan = Plan(answer) if isinstance(answer, Strategy) else answer
         timeline = plan.predict(self.graph, machine, self._costs(machine))
         seconds = timeline.seconds
         case = replace(

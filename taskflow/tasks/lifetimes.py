@@ -55,21 +55,21 @@ def wait_free_lifetimes(task_graph: TaskGraph, first: Array, last: Array) -> Col
     graph = task_graph
     rows = len(task_graph)
     devices = len(task_graph.machine.devices)
-    own = np.where(graph.streams[:, 0] < devices, graph.streams[:, 0], -1)
+    computing = np.where(graph.streams[:, 0] < devices, graph.streams[:, 0], -1)
     row, instance = _uses(graph)
     device = graph.instance_device[instance]
     first = 2 * first
     last = 2 * last
-    is_own = own[row] == device
+    is_own = computing[row] == device
     for bound, best in ((first, np.minimum), (last, np.maximum)):
         best.at(bound, instance[is_own], 2 * row[is_own])
     row = row[~is_own]
     instance = instance[~is_own]
     device = device[~is_own]
     before, after = _edges(graph)
-    begun = _last_over(before, after, own, row, device)
+    begun = _last_over(before, after, computing, row, device)
     before, after = rows - 1 - after, rows - 1 - before  # the same backwards
-    heard = rows - 1 - _last_over(before, after, own[::-1].copy(), rows - 1 - row, device)
+    heard = rows - 1 - _last_over(before, after, computing[::-1].copy(), rows - 1 - row, device)
     np.minimum.at(first, instance, np.maximum(2 * begun + 1, 0))
     np.maximum.at(last, instance, 2 * heard - 1)
     return first, last
@@ -109,51 +109,51 @@ def _edges(task_graph: TaskGraph) -> Columns:
     return np.concatenate([task_graph.dep_row, before]), np.concatenate([waiting, after])
 
 
-def _last_over(before: Array, after: Array, own: Array, row: Array, device: Array) -> Array:
+def _last_over(before: Array, after: Array, computing: Array, row: Array, device: Array) -> Array:
     """For every pair of a row and a device: the last row of the device's own stream that is over when the row begins.
 
     Args:
         before, after: pairs of rows of which the second waits for the first, and comes behind it.
-        own: the device on whose own stream a row is, -1 for none.
+        computing: the device on whose own stream a row is, -1 for none.
         row, device: the pairs that are asked for.
 
     Returns:
         numbers of rows, -1 where none is.
     """
-    ptr, order = grouped(after, len(own))
+    ptr, order = grouped(after, len(computing))
     awaited = before[order]
-    clock, makers = _shared_clocks(ptr, awaited, own)
+    clock, makers = _shared_clocks(ptr, awaited, computing)
     needed = _needed(ptr, awaited, clock, makers, row)
     clock = (np.cumsum(needed) - 1)[clock]
     makers = makers[needed]
     asked, place = np.unique(device, return_inverse=True)  # those of a rank are few
-    number = np.full(max(own.max(initial=-1), asked.max(initial=-1)) + 2, -1)  # -1: of none
+    number = np.full(max(computing.max(initial=-1), asked.max(initial=-1)) + 2, -1)  # -1: of none
     number[asked] = np.arange(len(asked))
-    number = number[np.maximum(own, -1)]
-    found = np.empty(len(row), np.int64)
+    number = number[np.maximum(computing, -1)]
+    last = np.empty(len(row), np.int64)
     count = len(asked)
     first, order = grouped(place, count)
     for low in range(0, count, AT_ONCE):
         here = order[first[low] : first[min(low + AT_ONCE, count)]]
-        found[here] = _clocks(ptr, awaited, number, clock, makers, low)[
+        last[here] = _clocks(ptr, awaited, number, clock, makers, low)[
             clock[row[here]], place[here] - low
         ]
-    return found
+    return last
 
 
 @tiered
-def _shared_clocks(ptr: Array, awaited: Array, own: Array) -> Columns:
+def _shared_clocks(ptr: Array, awaited: Array, computing: Array) -> Columns:
     """The number of the clock of every row, and the first row of every clock.
 
     Clock 0 is of rows that wait for nothing. A clock says nothing of the device on whose own stream its row is.
     """
-    clock = np.zeros(len(own), np.int64)
-    makers = np.zeros(len(own) + 1, np.int64)
+    clock = np.zeros(len(computing), np.int64)
+    makers = np.zeros(len(computing) + 1, np.int64)
     count = 1
-    for row in range(len(own)):
+    for row in range(len(computing)):
         is_known = True
         for other in awaited[ptr[row] : ptr[row + 1]]:
-            is_known &= own[other] >= 0 and own[other] == own[row]
+            is_known &= computing[other] >= 0 and computing[other] == computing[row]
             clock[row] = max(clock[row], clock[other])  # on one stream clocks only grow
         if not is_known:
             clock[row] = count
@@ -175,18 +175,20 @@ def _needed(ptr: Array, awaited: Array, clock: Array, makers: Array, row: Array)
 
 
 @tiered
-def _clocks(ptr: Array, awaited: Array, own: Array, clock: Array, makers: Array, low: int) -> Array:
+def _clocks(
+    ptr: Array, awaited: Array, computing: Array, clock: Array, makers: Array, low: int
+) -> Array:
     """Of every clock, the last rows that are over of AT_ONCE devices from `low` on; -1: none."""
-    found = np.full((len(makers), AT_ONCE), -1, np.int32)
+    clocks = np.full((len(makers), AT_ONCE), -1, np.int32)
     held = np.empty(AT_ONCE, np.int32)
     for k in range(1, len(makers)):
         held[:] = -1
         for e in range(ptr[makers[k]], ptr[makers[k] + 1]):
             other = awaited[e]
-            known = found[clock[other]]
+            passed = clocks[clock[other]]
             for d in range(AT_ONCE):
-                held[d] = max(held[d], known[d])
-            if low <= own[other] < low + AT_ONCE:
-                held[own[other] - low] = max(held[own[other] - low], other)
-        found[k] = held
-    return found
+                held[d] = max(held[d], passed[d])
+            if low <= computing[other] < low + AT_ONCE:
+                held[computing[other] - low] = max(held[computing[other] - low], other)
+        clocks[k] = held
+    return clocks

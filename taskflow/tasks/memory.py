@@ -68,12 +68,12 @@ class MemoryPlan:
         begin = self.offset
         size = self.size
         is_before = begin[some] < begin[others] + size[others]
-        found: Array = (
+        shared: Array = (
             (device[some] == device[others])
             & is_before
             & (begin[others] < begin[some] + size[some])
         )
-        return found
+        return shared
 
 
 def plan_memory(
@@ -130,12 +130,12 @@ def plan_memory(
 
 def with_reuse(task_graph: TaskGraph, plan: MemoryPlan) -> TaskGraph:
     """The task graph in which every row also waits for the rows whose memory it takes over, and calls as a whole."""
-    own = np.diff(task_graph.dep_ptr)
+    counts = np.diff(task_graph.dep_ptr)
     added = np.diff(plan.reuse_ptr)
     ptr = task_graph.dep_ptr + plan.reuse_ptr
     rows = np.empty(ptr[-1], np.int64)
-    rows[spread(ptr[:-1], own)] = task_graph.dep_row
-    rows[spread(ptr[:-1] + own, added)] = plan.reuse_rows
+    rows[spread(ptr[:-1], counts)] = task_graph.dep_row
+    rows[spread(ptr[:-1] + counts, added)] = plan.reuse_rows
     return with_calls(replace(task_graph, dep_ptr=ptr, dep_row=rows))
 
 
@@ -192,9 +192,9 @@ def reserved_bytes(task_graph: TaskGraph) -> Array:
     """
     machine = task_graph.machine
     count = len(task_graph.machine.devices)
-    own = np.array([(d.reserved_bytes, d.communicator_bytes) for d in machine.devices], np.int64)
-    if not own[:, 1].any():
-        return own[:, 0]
+    sizes = np.array([(d.reserved_bytes, d.communicator_bytes) for d in machine.devices], np.int64)
+    if not sizes[:, 1].any():
+        return sizes[:, 0]
     spans = {(0, 0, 0): (task_graph, slice(len(task_graph)), [0])}
     if task_graph.peers is not None:  # representatives have rows of theirs alone: all are in tables
         spans = {}
@@ -213,7 +213,7 @@ def reserved_bytes(task_graph: TaskGraph) -> Array:
             talks[ends + by] = True
     different = {group.tobytes(): group for group in members}
     joined = np.bincount(np.concatenate(list(different.values())), minlength=count)
-    reserved: Array = own[:, 0] + own[:, 1] * (joined + talks)
+    reserved: Array = sizes[:, 0] + sizes[:, 1] * (joined + talks)
     return reserved
 
 

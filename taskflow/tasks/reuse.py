@@ -33,8 +33,8 @@ def folded(task_graph: TaskGraph) -> Columns:
     """
     args = (task_graph.arg_ptr, task_graph.arg_instance)
     graph = task_graph
-    found: Columns = _folded(graph.kind, graph.is_transfer, *args, graph.instance_partial)
-    return found
+    folds: Columns = _folded(graph.kind, graph.is_transfer, *args, graph.instance_partial)
+    return folds
 
 
 @tiered
@@ -95,8 +95,8 @@ def reuse_edges(
     uses = use, ptr[1:]
     args = (graph.arg_ptr, instance)
     deps = (graph.dep_ptr, graph.dep_row)
-    found: Columns = _edges(args, uses, deps, taken, queue, folded(graph)[0])
-    return found
+    edges: Columns = _edges(args, uses, deps, taken, queue, folded(graph)[0])
+    return edges
 
 
 @tiered
@@ -152,25 +152,25 @@ def _edges(
     row_of = np.repeat(np.arange(len(queue)), np.diff(arg_ptr))
     opens, closes = _first_and_last(row_of, uses, deps)
     ptr = np.zeros(len(queue) + 1, np.int64)
-    found = np.empty(len(queue) + 1, np.int64)
+    awaited = np.empty(len(queue) + 1, np.int64)
     count = 0
-    known = np.full(len(queue), -1, np.int64)
+    awaited_by = np.full(len(queue), -1, np.int64)
     for row in range(len(queue)):
-        known[dep_row[dep_ptr[row] : dep_ptr[row + 1]]] = row
+        awaited_by[dep_row[dep_ptr[row] : dep_ptr[row + 1]]] = row
         for k in range(arg_ptr[row], arg_ptr[row + 1]):
             i = instance[k]
             for other in taken[part[i, 0] : part[i, 1]] if i >= 0 and opens[k] else taken[:0]:
                 for n in use[use_ptr[other] : use_ptr[other + 1]]:
                     for before in (row_of[n], fold[row_of[n]]):
                         is_same = before >= 0 and queue[before] >= 0 and queue[before] == queue[row]
-                        if closes[n] and before >= 0 and known[before] != row and not is_same:
-                            known[before] = row
-                            if count == len(found):
-                                found = np.concatenate((found, np.empty(count, np.int64)))
-                            found[count] = before
+                        if closes[n] and before >= 0 and awaited_by[before] != row and not is_same:
+                            awaited_by[before] = row
+                            if count == len(awaited):
+                                awaited = np.concatenate((awaited, np.empty(count, np.int64)))
+                            awaited[count] = before
                             count += 1
         ptr[row + 1] = count
-    return ptr, found[:count]
+    return ptr, awaited[:count]
 
 
 @inner
@@ -183,12 +183,12 @@ def _first_and_last(row_of: Array, uses: Columns, deps: Columns) -> Columns:
     used = np.full(len(dep_ptr), -1, np.int64)
     followed = np.full(len(dep_ptr), -1, np.int64)
     for i in range(len(use_ptr) - 1):
-        own = use[use_ptr[i] : use_ptr[i + 1]]
-        used[row_of[own]] = i
-        for k in own:
+        here = use[use_ptr[i] : use_ptr[i + 1]]
+        used[row_of[here]] = i
+        for k in here:
             for before in dep_row[dep_ptr[row_of[k]] : dep_ptr[row_of[k] + 1]]:
                 if used[before] == i:
                     opens[k] = False
                     followed[before] = i
-        closes[own] = followed[row_of[own]] != i
+        closes[here] = followed[row_of[here]] != i
     return opens, closes

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from taskflow import CostModel, Device, Graph, MachineModel, Strategy, single_device
+from taskflow import CostModel, Device, Graph, MachineModel, Plan, Strategy, single_device
 from taskflow.searching.exhaustive import Bounds, search_exhaustively
+from taskflow.searching.judge import Judge
 from taskflow.searching.packed_judge import PackedJudge
 from taskflow.searching.space import Space, count_strategies, power_of_two
 from tests import tiny
@@ -35,11 +36,10 @@ GRAPHS = {
 
 
 def seconds_of_all(space, costs):
-    judge = PackedJudge(space.graph, space.machine, costs)
+    judge = Judge(space.graph, space.machine, costs)
     for chosen in product(*(list(space.configs(name)) for name in space.names)):
-        yield judge.propose_all(
-            Strategy.of_graph(space.graph, dict(zip(space.names, chosen, strict=True)))
-        )
+        configs = dict(zip(space.names, chosen, strict=True))
+        yield judge.judge(Plan(Strategy(configs))).seconds
 
 
 MACHINES = {
@@ -59,7 +59,7 @@ def test_the_optimum_of_enumeration(case, name):
     space = Space(graph, machine, device_lists=[(0,), (1,), (0, 1)])
     found = search_exhaustively(graph, machine, costs, space)
     assert found.is_proven and found.seconds == min(seconds_of_all(space, costs))
-    assert found.seconds == PackedJudge(graph, machine, costs).propose_all(found.strategy)
+    assert found.seconds == Plan(found.strategy).predict(graph, machine, costs).seconds
     assert 0 < found.judged < found.strategies == count_strategies(space)
 
 
@@ -89,7 +89,7 @@ def test_bounds_are_below_the_seconds_of_every_completion(model, devices, seed, 
     for _ in range(4):
         numbers = [int(generator.integers(space.size(name))) for name in space.names]
         chosen = {name: space.config(name, k) for name, k in zip(space.names, numbers, strict=True)}
-        seconds = PackedJudge(model.graph, machine, costs).propose_all(Strategy(chosen))
+        seconds = Plan(Strategy(chosen)).predict(model.graph, machine, costs).seconds
         decided, before = np.full(len(numbers), -1, np.int64), 0.0
         for leader, number in enumerate(numbers):
             bound = bounds.of_children(decided, leader)[number]

@@ -78,7 +78,7 @@ def test_what_a_search_returns_is_accepted(kind, models):
 
     check()
     assert sum(share >= ENOUGH for share in refused) <= 0.05 * sum(s >= ENOUGH for s in seen)
-    assert refused and len(refused) < len(seen) / 2
+    assert len(refused) < len(seen) / 2  # that some are is in `tests/refused`
 
 
 @pytest.mark.slow

@@ -111,6 +111,43 @@ def test_one_thing_changes_after_the_other_until_all_near_ones_were_judged():
     assert "data, computed again" in names and any("2 stages" in name for name in names)
 
 
+def all_near(shape, problem):
+    """The rules of all plans that the move makes of one."""
+    shapes = list[PlanShape]()
+    first = plan_of(shape, problem)
+    while (plan := next_shape(first, problem, np.random.default_rng(0))) is not None:
+        problem.judge.refuse(plan, "not of interest here")
+        shapes.append(problem.shapes[id(plan)])
+    return shapes
+
+
+def test_pipelines_are_near_where_a_device_has_one_sample():
+    """Of as many micro-batches as there can be, with any number of stages a group, on twice as many groups."""
+    problem = problem_of(transformer(8, 8, "float32").graph)
+    near = {(shape.groups, shape.parts) for shape in all_near(PlanShape(), problem)}
+    assert {(2, 1)} <= near and (2, 2) not in near
+    interleaved = PlanShape(groups=2, schedule=("interleaved", 2))
+    near = {(shape.groups, *shape.schedule) for shape in all_near(interleaved, problem)}
+    assert {(2, "interleaved", 3), (2, "interleaved", 4), (4, "interleaved", 2)} <= near
+
+
+def test_what_gained_most_of_late_is_tried_first():
+    problem = problem_of(transformer(2, 8, "float32").graph, HOSTS.take(4))
+    shape = PlanShape(2)
+    every = all_near(shape, problem)
+    problem = problem_of(problem.graph, problem.machine)
+    first = plan_of(shape, problem)
+    problem.judge.judge(first)
+    for other in every:
+        problem.learn(first, plan_of(other, problem), 0.0)
+    again = plan_of(shape._replace(is_again=True), problem)
+    problem.learn(first, again, 0.5)
+    assert problem.gains["is_again", True] == 0.25
+    assert next_shape(first, problem, np.random.default_rng(0)) is again
+    problem.learn(again, first, 0.5)  # the other way
+    assert problem.gains["is_again", True] == 0.25 and problem.gains["is_again", False] == 0.5
+
+
 def test_a_cut_is_moved_and_the_numbers_stay_those_of_one_device():
     model, machine = transformer(3, 8), MachineModel.uniform(4)
     problem, generator = problem_of(model.graph, machine), np.random.default_rng(0)

@@ -10,11 +10,12 @@ from taskflow.cost.model import CostModel, MeasuredCosts
 from taskflow.graph.graph import Graph
 from taskflow.machine import MachineModel
 from taskflow.machine.scaling import scalable
+from taskflow.report.stragglers import stragglers
 from taskflow.schedule.plan import Plan
 from taskflow.searching import SearchResult
 from taskflow.searching.outcome import FOUND, Outcome, judged, non_dominated
 from taskflow.searching.starts import rule_starts
-from taskflow.searching.whatif import Find, stragglers, what_if
+from taskflow.searching.whatif import Find, what_if
 
 MOST_STARTS = 12  # of a search that are simulated again, for bytes and memory
 SLOWER = 1.1  # of one device

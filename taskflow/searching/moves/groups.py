@@ -40,12 +40,14 @@ def change_groups(
             return None
         new = [(begin, devices[:size]), (cut, devices[size:])]
         changed = [*stages[:k], *new, *stages[k + 1 :]]
-    if len({d for _, each in changed for d in each}) < sum(len(each) for _, each in changed):
+    if len({d for _, members in changed for d in members}) < sum(
+        len(members) for _, members in changed
+    ):
         return None  # a group has several stages
     configs = dict[str, ParallelConfig]()
     ends = [at for at, _ in changed[1:]] + [len(names)]
     for (at, here), until in zip(changed, ends, strict=True):
-        if here in (each for _, each in stages):
+        if here in (members for _, members in stages):
             continue
         for name in names[at:until]:
             configs[name] = first.grids.config(name, here, len(here), 1, RESTS[0])

@@ -20,7 +20,7 @@ ORDERS = None, "critical_path", "forward_first", "first_ready", *OF_JOBS
 def orders_of(graph: Graph) -> tuple[str, ...]:
     """The orders that are tried; those of jobs where there are several."""
     has_jobs = len({op.job for op in graph.operators}) > 1
-    return tuple(each for each in ORDERS if each and (has_jobs or each not in OF_JOBS))
+    return tuple(order for order in ORDERS if order and (has_jobs or order not in OF_JOBS))
 
 
 def next_order(plan: Plan, problem: SearchProblem, generator: np.random.Generator) -> Plan | None:

@@ -8,6 +8,7 @@ Using Megatron-LM", SC 2021), under the schedules that there are.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -22,12 +23,14 @@ from taskflow.searching.placement import divisors
 from taskflow.searching.problem import SearchProblem
 from taskflow.searching.shapes import (
     HOMES,
+    INTERLEAVED,
     ONE_STAGE,
     PARTS,
     SCHEDULES,
     SHARDED,
     WHOLE,
     PlanShape,
+    Turn,
     V,
 )
 from taskflow.strategy.rules import even_work
@@ -38,7 +41,9 @@ from taskflow.strategy.strategy import Strategy
 def next_shape(plan: Plan, problem: SearchProblem, generator: np.random.Generator) -> Plan | None:
     """The plan with one thing in its rule changed that nobody judged; in the same order of rows and buckets."""
     shape = problem.shapes.get(id(plan))
-    for other in _others(shape, problem) if shape is not None else ():
+    others = list(_others(shape, problem)) if shape is not None else []
+    # What nobody tried comes first, then what gained most of late.
+    for _, other in sorted(others, key=lambda pair: -problem.gains.get(pair[0], math.inf)):
         changed = plan_of(other, problem)
         if changed is not None and changed.parts == plan.parts == 1:
             changed = replace(changed, schedule=plan.schedule, bucket_bytes=plan.bucket_bytes)
@@ -56,7 +61,7 @@ def plan_of(shape: PlanShape, problem: SearchProblem) -> Plan | None:
     return problem.plans[shape]
 
 
-def _others(shape: PlanShape, problem: SearchProblem) -> Iterator[PlanShape]:
+def _others(shape: PlanShape, problem: SearchProblem) -> Iterator[tuple[Turn, PlanShape]]:
     """Those with one thing changed, or as many devices for a part of the parameters in more groups or fewer."""
     count = len(problem.machine.devices)
     hosts = len({device.host for device in problem.machine.devices})
@@ -66,20 +71,25 @@ def _others(shape: PlanShape, problem: SearchProblem) -> Iterator[PlanShape]:
         "state": (SHARDED, WHOLE, HOMES),
         "is_even": (True, False),
         "is_again": (True, False),
-        "groups": divisors(hosts if hosts > 1 else count)[::-1],
+        "groups": (*divisors(hosts if hosts > 1 else count)[::-1], 2 * shape.groups),
     }
     if shape.groups > 1:
-        values |= {"schedule": SCHEDULES, "parts": PARTS}
-    for field, each in values.items():
-        for value in each:
+        policy, in_turn = shape.schedule
+        more = ((policy, in_turn + 1), (policy, 2 * in_turn)) if policy == INTERLEAVED else ()
+        values |= {"schedule": (*more, *SCHEDULES), "parts": PARTS}
+    for field, choices in values.items():
+        for value in choices:
             other = shape._replace(**{field: value})
             if other.tensor == 1:
                 other = other._replace(rest=RESTS[0])
-            if shape.groups == 1 < other.groups:
-                other = other._replace(parts=PARTS[0])
-            yield other if other.groups > 1 else other._replace(parts=1, schedule=ONE_STAGE)
+            if other.groups == 1:
+                other = other._replace(parts=1, schedule=ONE_STAGE)
+            for parts in PARTS if shape.groups == 1 < other.groups else (other.parts,):
+                yield (field, value > getattr(shape, field)), other._replace(parts=parts)
     for by in (2, shape.tensor, 1 / 2):
-        yield shape._replace(groups=int(shape.groups * by), tensor=int(shape.tensor / by))
+        groups = int(shape.groups * by)
+        other = shape._replace(groups=groups, tensor=int(shape.tensor / by))
+        yield ("groups", groups > shape.groups), other
 
 
 def _lay_out(shape: PlanShape, problem: SearchProblem) -> Plan | None:

@@ -43,7 +43,7 @@ def _windows(variant: Variant) -> list[Changes]:
     if all(len(members) == 1 for members in classes):
         return []
     choices = [variant.grids.choices(members[0], devices) for members in classes]
-    every = list(dict.fromkeys(choice for each in choices for choice in each))
+    every = list(dict.fromkeys(choice for of_class in choices for choice in of_class))
     windows = [_changes(classes, choices, choice, range(len(classes))) for choice in every]
     for window in _runs(len(classes)):
         shared = (c for c in every if all(c in choices[k] for k in window))

@@ -7,8 +7,8 @@ import pytest
 
 from taskflow import CostModel, MachineModel, Plan, lower, scale_machine, simulate, stages
 from taskflow.cli import main
+from taskflow.report.stragglers import stragglers
 from taskflow.schedule import one_f_one_b
-from taskflow.searching.whatif import stragglers
 from taskflow.strategy.rules import data_parallel
 from tests.models.tiny import build
 
