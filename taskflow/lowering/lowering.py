@@ -487,9 +487,7 @@ class Lowering:
         for name, region in self.graph.outputs.items():
             number = self.number[region.name]
             fetching = by_region.fragments[by_region.which[number]].fetches.tolist()
-            fetches[name] = tuple(
-                (device, int(first[number]) + k, region.rect) for device, k in fetching
-            )
+            fetches[name] = tuple((d, int(first[number]) + k, region.rect) for d, k in fetching)
         return fetches
 
     def _fetching(self, by_region: Found) -> dict[str, tuple[int, tuple[int, ...]]]:
