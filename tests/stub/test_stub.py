@@ -19,14 +19,15 @@ PARTS = 3  # of the operators, side by side
 pytestmark = pytest.mark.skipif(bool(build.why_not()), reason=build.why_not())
 
 
-def pytest_on_the_stub(file, *options, **environment):
-    """Run the tests of a file beside this one; what they print where one fails."""
+def pytest_on_the_stub(*options, **environment):
+    """Run tests of files in tests; what they print where one fails."""
     command = [
         sys.executable,
         "-m",
         "pytest",
-        f"tests/stub/{file}",
         "-q",
+        "-p",
+        "tests.stub.quick",
         "-p",
         "no:cacheprovider",
         *options,
@@ -37,20 +38,21 @@ def pytest_on_the_stub(file, *options, **environment):
 
 
 def test_the_stub_finds_what_is_wrong():
-    assert not pytest_on_the_stub("faults.py")
+    assert not pytest_on_the_stub("tests/stub/faults.py")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("file", ["ownership.py", "plans.py"])
 def test_programs(file):
-    assert not pytest_on_the_stub(file)
+    assert not pytest_on_the_stub(f"tests/stub/{file}")
 
 
 @pytest.mark.slow
 def test_what_a_gpu_is_asked_first():
     """Tests of tests/gpu that look at no number: guards, steps that are one graph, timelines."""
+    files = "tests/gpu/test_guards.py", "tests/gpu/test_laws.py"
     chosen = "short or gives_its_memory or allocate or profiler or one_graph or timeline"
-    assert not pytest_on_the_stub("../gpu", "-k", f"({chosen}) and not wait_for", STUB_DEVICES="1")
+    assert not pytest_on_the_stub(*files, "-k", f"({chosen}) and not wait_for", STUB_DEVICES="1")
 
 
 @pytest.mark.mpi
@@ -78,4 +80,4 @@ def test_the_launches_of_a_step_are_those_of_the_table():
 @pytest.mark.slow
 @pytest.mark.parametrize("part", range(PARTS))
 def test_operators(part):
-    assert not pytest_on_the_stub("operators.py", STUB_PART=f"{part}/{PARTS}")
+    assert not pytest_on_the_stub("tests/stub/operators.py", STUB_PART=f"{part}/{PARTS}")
