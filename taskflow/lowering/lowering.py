@@ -427,9 +427,8 @@ class Lowering:
     ) -> TaskGraph:
         """The task graph where number k of the parts is row `row[k]`; what is not given is empty."""
         columns: dict[str, Any] = in_order(parts, row, box_dtype)
-        kind, source, device, arg_ptr = (
-            columns[name] for name in ("kind", "source", "device", "arg_ptr")
-        )
+        names = ("kind", "source", "device", "arg_ptr")
+        kind, source, device, arg_ptr = (columns[name] for name in names)
         instance, device_of = columns["arg_instance"], rest["instance_device"]
         crossing = crossing_of(launches, columns["launch"])
         arg_device = device_of[instance] if len(device_of) else instance
