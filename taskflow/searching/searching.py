@@ -51,7 +51,7 @@ from taskflow.strategy.strategy import Strategy
 
 _log = logging.getLogger(__name__)
 
-PROPOSALS = 10_000  # LeNet on 4 devices: 20 of 20 seeds find the optimum
+PROPOSALS = 10_000  # LeNet on 4 devices: all seeds find the optimum
 WHOLE = 32  # changes that take as long as a plan that is judged as a whole, about
 SHAPING = 0.4  # of the budget: until then shapes alone are judged
 STARTING = SHAPING / 2 / 2  # and until then starts
