@@ -187,15 +187,19 @@ def _orders(op: Operator, cuts: Sequence[int]) -> tuple[tuple[int, ...], ...]:
     return tuple((0, *(1 + d for d in order)) if cut == LEADING else order for order, cut in pairs)
 
 
-def _each_part_of(kernel: Kernel, axis: str, samples: int, cuts: tuple[int, ...]) -> Kernel:
+def _each_part_of(
+    kernel: Kernel, axis: str, samples: int, cuts: tuple[int, ...], name: str = "part_of"
+) -> Kernel:
+    """The kernel for each part. A variant gets the options of the kernel, too: what it calls has a name of its own."""
     options = {
-        "part_of": kernel.function,
+        name: kernel.function,
         "part_axis": axis,
         "part_samples": samples,
         "part_cuts": cuts,
     }
     options |= kernel.options
-    cuda = _each_part_of(kernel.cuda, axis, samples, cuts) if kernel.cuda else None
+    variant = kernel.cuda
+    cuda = variant and _each_part_of(variant, axis, samples, cuts, "part_on_cuda")
     return replace(
         kernel, function=_each_part, options=options, cuda=cuda, together=None, expression=None
     )
@@ -208,9 +212,10 @@ def _each_part(
     part_axis: str,
     part_samples: int,
     part_cuts: Sequence[int],
+    part_on_cuda: Function | None = None,
     **options: object,
 ) -> None:
-    """Call a kernel on every part of what a point has; `part_samples`: of each part."""
+    """Call a kernel on every part of what a point has, on a GPU its variant; `part_samples`: of each part."""
     first, end = ctx.interval(part_axis)
     for number in range(first, end):
         views = []
@@ -227,7 +232,7 @@ def _each_part(
             **ctx.boxes()[1],
             part_axis: (number * part_samples, (number + 1) * part_samples),
         }
-        part_of(ctx.part(rects, intervals), *views, **options)
+        (part_on_cuda or part_of)(ctx.part(rects, intervals), *views, **options)
 
 
 def _cut(rect: Rect, cut: int, part: slice) -> Rect:

@@ -1,5 +1,7 @@
 """Gradients by parts: each part is the gradient of its own samples, whatever is split; sums that others read stay."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -7,6 +9,7 @@ import ops
 from taskflow import (
     Executor,
     Graph,
+    Kernel,
     MachineModel,
     ParallelConfig,
     by_parts,
@@ -14,6 +17,7 @@ from taskflow import (
     differentiate,
     lower,
 )
+from taskflow.core.geometry import Rect
 from taskflow.graph.phases import Phase, phases_of
 from tests.strategies import feeds_of, whole
 
@@ -143,3 +147,31 @@ def test_what_adds_parts_is_a_weight_gradient():
         "linear.weight.moments",
         "linear.bias.moments",
     }
+
+
+@pytest.mark.parametrize("is_on_cuda", [False, True])
+def test_a_gpu_calls_the_variant_of_a_kernel(is_on_cuda):
+    called = []
+    variant = Kernel(lambda ctx, gy, x, dw: called.append("cuda"), accumulates=True)
+    kernel = Kernel(lambda ctx, gy, x, dw: called.append("cpu"), accumulates=True, cuda=variant)
+    graph = Graph()
+    weight = graph.parameter("w", (5, 4))
+    x = graph.input("x", (BATCH, 4))
+
+    def backward(op, gy):
+        return None, graph.launch("dw", "b o, b i -> o i", [gy, x], kernel=kernel)
+
+    y = graph.launch("fc", "b i, o i -> b o", [x, weight], kernel=kernel, backward=backward)
+    by_parts(differentiate(ops.mean(ops.sum(y, 1), 0), [weight]).values(), PARTS)
+    made = graph.operator("dw").kernel
+    run = made.on_cuda if is_on_cuda else made
+    rect = Rect((0, 0), (2, 2))
+    context = SimpleNamespace(
+        interval=lambda axis: (0, PARTS),
+        rect=lambda k: Rect((0, 0, 0), (PARTS, 5, 4)) if k == 2 else rect,
+        boxes=lambda: ((), {}),
+        part=lambda rects, intervals: None,
+    )
+    arrays = np.zeros((BATCH, 5)), np.zeros((BATCH, 4)), np.zeros((PARTS, 5, 4))
+    run.function(context, *arrays, **run.options)
+    assert called == ["cuda" if is_on_cuda else "cpu"] * PARTS
