@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from taskflow.core.dtypes import is_floating
 from taskflow.core.geometry import Rect
 from taskflow.core.random import Constant, Distribution, Values
-
-if TYPE_CHECKING:
-    from taskflow.graph.graph import Graph
 
 _ZERO = Constant(0.0)
 
@@ -43,7 +40,7 @@ class LogicalRegion:
     init: Distribution = _ZERO
     drawn_as: str = ""
     is_on_host: bool = False
-    graph: Graph = field(repr=False, compare=False, hash=False, default=None)  # type: ignore[assignment]
+    graph: Any = field(repr=False, compare=False, hash=False, default=None)
 
     @property
     def is_persistent(self) -> bool:

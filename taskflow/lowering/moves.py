@@ -149,8 +149,8 @@ def copy_in_rounds(s: State) -> None:
 def exchange_together(s: State, whole: Any) -> None:
     """Rows for the copies between devices, if they are all-to-alls and shall be rows; others stay.
 
-    They are where more than a few devices all send and receive, some of them to several. The first copies of every
-    sender to every receiver are a row, the second ones, of another micro-batch, another.
+    They are where two devices, or more than a few, all send and receive, of more than two some to several. The first
+    copies of every sender to every receiver are a row, the second ones, of another micro-batch, another.
     """
     if s.devices <= s.few_exchanges or s.rows != s.first:
         return
@@ -170,7 +170,7 @@ def exchange_together(s: State, whole: Any) -> None:
             pairs[source, device] += 1
     if (
         sends.sum() <= max(s.few_exchanges, 1)
-        or (pairs > 0).sum() == sends.sum()  # each sends to one
+        or 2 < (pairs > 0).sum() == sends.sum()  # each of several sends to one
         or (sends != receives).any()
         or classify_exchange(s, whole, receives, points) != ALL_TO_ALL
     ):

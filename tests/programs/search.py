@@ -12,6 +12,8 @@ from taskflow.cli import search as command
 from taskflow.comm.interrupt import noted_interrupt
 from taskflow.core.system import world_rank
 from taskflow.searching import at_home
+from taskflow.searching.budget import Budget
+from taskflow.searching.searching import search_on
 from tests.lowered import network
 
 ROOT = Path(__file__).parents[2]
@@ -23,14 +25,21 @@ def is_ready():
     (FOLDER / f"{world_rank()}.ready").touch()
 
 
+def tell(done, best):
+    """Leave a file when a search is under way."""
+    if done == 10:
+        is_ready()
+
+
 def endless(*arguments, progress, **options):
-    """A search that leaves a file when it is under way."""
-
-    def tell(done, best):
-        if done == 10:
-            is_ready()
-
+    """A search of any number of proposals."""
     return taskflow.search(*arguments, progress=tell, **options | {"proposals": 10**8})
+
+
+def endless_on(transport, problem, budget, *arguments, progress, **options):
+    """One of such a search at home."""
+    budget = Budget(10**8, budget.seconds)
+    return search_on(transport, problem, budget, *arguments, progress=tell, **options)
 
 
 @contextmanager
@@ -43,7 +52,8 @@ def waiting(note):
 
 def main() -> int:
     """Search; write what is found."""
-    command.search = at_home.search = endless
+    command.search = endless
+    at_home.search_on = endless_on
     at_home.noted_interrupt = waiting
     if WHAT == "command":
         return cli.main(

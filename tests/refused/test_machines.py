@@ -26,7 +26,7 @@ FILES = [
         "an unknown table",
         DEVICE + "[[node]]",
         "object contains unknown field 'node'; the fields are device, version, name, collectives, "
-        "collectives_by, overlap, hosts, shared, link, library, protocol, jitter",
+        "collectives_by, overlap, hosts, shared, link, library, protocol, jitter, memory",
     ),
     (
         "an unknown key",

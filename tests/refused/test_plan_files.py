@@ -13,7 +13,10 @@ TWO = MachineModel.uniform(2)
 COSTS = taskflow.CostModel.analytic(TWO)
 KNOWN = f"{', '.join(NAMED)}, searched"
 HEAD = {"format": "taskflow-plan", "version": 1, "operators": {}}
-FIELDS = "operators, parts, schedule, recomputed, homes, gathers_again, collectives, bucket_bytes"
+FIELDS = (
+    "operators, parts, schedule, recomputed, homes, offloaded, gathers_again, collectives, "
+    "bucket_bytes, ring"
+)
 FILES = [
     ("foreign", {"model": "resnet"}, "its format is not 'taskflow-plan'"),
     ("version", HEAD | {"version": 2}, "has version 2, this reads 1"),

@@ -17,6 +17,7 @@ from taskflow import (
 )
 from taskflow.searching import at_home, rehearsal
 from taskflow.searching.budget import Budget
+from taskflow.searching.searching import search_on
 from tests.fake_home import (
     SAMPLES,
     FakeCosts,
@@ -104,16 +105,22 @@ def test_an_order_beside_the_search_is_rehearsed_too(monkeypatch):
     assert trainer.predicted_seconds == pytest.approx(true)
 
 
+def without_clock(transport, problem, budget, *arguments, **options):
+    """A search by its proposals alone."""
+    budget = Budget(budget.proposals, None)
+    return search_on(transport, problem, budget, *arguments, **options)
+
+
 def test_what_was_late_is_not_rehearsed(monkeypatch, clock):
     """The first plan is, in any case."""
     made = fake_rehearsals(monkeypatch, slow_samples)
 
     def late_search(*arguments, **options):
-        result = search(*arguments, **{**options, "seconds": None})
+        result = without_clock(*arguments, **options)
         clock[0] += 100.0
         return result
 
-    monkeypatch.setattr(at_home, "search", late_search)
+    monkeypatch.setattr(at_home, "search_on", late_search)
     found = search_at_home(network(), home(), FakeCosts(home()), proposals=60, seconds=10.0)
     assert len(made) == found.rehearsed == 1 and clock[0] == 100.0
     assert found.seconds == pytest.approx(true_of(found.plan, slow_samples))
@@ -123,9 +130,7 @@ def test_no_more_is_rehearsed_than_there_is_time_for(monkeypatch, clock):
     """What was found in 10 ms, one device in 20: six rounds take 0.54 s if they are three times as slow."""
     made = fake_rehearsals(monkeypatch, slow_samples)
     monkeypatch.setattr(at_home, "SHARES", (1.0,))
-    monkeypatch.setattr(
-        at_home, "search", lambda *args, **options: search(*args, **{**options, "seconds": None})
-    )
+    monkeypatch.setattr(at_home, "search_on", without_clock)
     counts = []
     for seconds in (1e-9, 0.6, 60.0):
         search_at_home(network(), home(), FakeCosts(home()), proposals=60, seconds=seconds)
@@ -138,12 +143,12 @@ def test_searches_get_a_part_of_the_seconds_that_are_left(monkeypatch, clock):
     fake_rehearsals(monkeypatch, slow_samples)
     given = []
 
-    def timed_search(*arguments, seconds, **options):
-        given.append(seconds)
-        clock[0] += 2 * seconds
-        return search(*arguments, seconds=None, **options)
+    def timed_search(transport, problem, budget, *arguments, **options):
+        given.append(budget.seconds)
+        clock[0] += 2 * budget.seconds
+        return without_clock(transport, problem, budget, *arguments, **options)
 
-    monkeypatch.setattr(at_home, "search", timed_search)
+    monkeypatch.setattr(at_home, "search_on", timed_search)
     search_at_home(network(), home(), FakeCosts(home()), proposals=400, seconds=80.0)
     assert given in ([20.0, 10.0], [20.0, 10.0, 10.0])  # of 40, 20 and 20
 
@@ -153,12 +158,12 @@ def test_interrupted_the_best_in_rehearsal_is_returned(monkeypatch):
     calls = []
 
     def interrupted_search(*arguments, **options):
-        calls.append(search(*arguments, **options))
+        calls.append(search_on(*arguments, **options))
         if len(calls) > 1:
             raise SearchInterrupted(calls[-1])
         return calls[-1]
 
-    monkeypatch.setattr(at_home, "search", interrupted_search)
+    monkeypatch.setattr(at_home, "search_on", interrupted_search)
     with pytest.raises(SearchInterrupted) as stop:
         search_at_home(network(), home(), FakeCosts(home()), proposals=200)
     found = stop.value.result

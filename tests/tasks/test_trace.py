@@ -162,8 +162,8 @@ def test_a_trace_names_its_streams(tmp_path):
     events = events_of(chain(), tmp_path / "trace.json")
     names = {(e["pid"], e["tid"]): e["args"]["name"] for e in events if e["name"] == "thread_name"}
     spans = [e for e in events if e["ph"] == "X"]
-    assert names[0, 0] == "compute" and names[2, 10] == "link 0->1"
-    assert sum(e["dur"] for e in spans if e["tid"] == 10) == pytest.approx(9e3)
+    assert names[0, 0] == "compute" and names[2, 12] == "link 0->1"
+    assert sum(e["dur"] for e in spans if e["tid"] == 12) == pytest.approx(9e3)
 
 
 def test_a_collective_is_on_every_stream_of_its_ring(tmp_path):
