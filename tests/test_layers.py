@@ -10,9 +10,11 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
+import taskflow
 from tests.sources import (
     PACKAGES,
     ROOT,
@@ -150,6 +152,19 @@ def test_import_taskflow_is_light():
     assert first == {"taskflow", "ops"}, "import taskflow imports more, or less"
     whole.discard("typing_extensions")  # msgspec asks for it where it happens to be
     assert whole == LIGHT | {"ops"}, "its public names import more, or less"
+
+
+def test_a_public_module_is_there_before_anything_else_is_asked_for():
+    """Each in a process of its own; names that are no modules are imported with what defines them."""
+    modules = [n for n in taskflow.__all__ if isinstance(getattr(taskflow, n), ModuleType)]
+    assert {"callbacks", "rates", "schedule"} <= {*modules}
+    children = "".join(
+        f"child = os.fork(); child or (taskflow.{name}, os._exit(0)); assert not os.waitpid(child, 0)[1]; "
+        for name in modules
+    )
+    command = [sys.executable, "-c", f"import os, taskflow; {children}"]
+    run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert not run.returncode, run.stderr
 
 
 @pytest.mark.parametrize("package", ["taskflow", "ops"])

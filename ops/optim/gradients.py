@@ -18,7 +18,7 @@ from ops.elementwise.arithmetic import multiply
 from ops.expressions.assign import assign
 from ops.expressions.program import program
 from ops.reduce.reductions import sum_to
-from taskflow import Array, Context, Graph, Kernel, LogicalRegion, LossScale, differentiate, update
+from taskflow import Array, Context, Kernel, LogicalRegion, LossScale, differentiate, update
 
 Gradients = dict[LogicalRegion, LogicalRegion]  # parameter -> gradient
 _TEXT = "all = g / scale; out = where(all - all == 0, all, 0); count += g / scale - g / scale != 0"
@@ -130,8 +130,7 @@ def loss_scale(loss: LogicalRegion) -> LogicalRegion | None:
     policy = loss.graph.precision.loss_scale
     if policy is None:
         return None
-    graph: Graph = loss.graph
-    return graph.parameter("loss_scale", (), policy.first, "float32", trainable=False)
+    return loss.graph.parameter("loss_scale", (), policy.first, "float32", trainable=False)
 
 
 def unscale(

@@ -26,7 +26,7 @@ from ops.optim.groups import (
     gradients_at_loss,
 )
 from ops.tables.rows import RowGradient, row_gradients, set_makers_aside, update_rows
-from taskflow import Array, Context, Graph, Kernel, LogicalRegion, collect_rarely, update
+from taskflow import Array, Context, Kernel, LogicalRegion, collect_rarely, update
 
 
 class ByRow(Enum):
@@ -235,7 +235,7 @@ def descent(
 
 def _learning_rate(loss: LogicalRegion, lr: Rate, name: str, steps_name: str) -> LogicalRegion:
     """The state of a rate; with a schedule also the number of steps, and the operator that advances both."""
-    graph: Graph = loss.graph
+    graph = loss.graph
     rate = graph.parameter(name, (), lr(0) if callable(lr) else lr, loss.dtype, trainable=False)
     if callable(lr):
         steps = graph.parameter(steps_name, (), 0.0, "int64", trainable=False)
@@ -262,7 +262,6 @@ def by_parameter(gradients: Mapping[LogicalRegion, LogicalRegion]) -> Gradients:
 
 def state_of(region: LogicalRegion, name: str, init: float = 0.0) -> LogicalRegion:
     """The state `<region>.<name>` of the region's shape."""
-    graph: Graph = region.graph
-    return graph.parameter(
+    return region.graph.parameter(
         f"{region.name}.{name}", region.shape, init, region.dtype, trainable=False
     )

@@ -29,7 +29,9 @@ def on_demand(package: str) -> tuple[Callable[[str], object], Callable[[], list[
             home = f"{package}.{attribute}"
             attribute = ""
         holder = import_module(home)
-        value = getattr(holder, attribute) if attribute else holder
+        value = getattr(holder, attribute, None) if attribute else holder
+        if value is None:  # a module in another one, which nobody imported so far
+            value = import_module(f"{home}.{attribute}")
         setattr(module, name, value)
         return value
 

@@ -86,7 +86,8 @@ class Memory:
 
     def arena_bytes(self) -> list[int]:
         """Of every device: behind what lies there, what it keeps in the memory of its host, which is the same here."""
-        return (self.plan.peak_bytes + self.plan.host_bytes).tolist()  # type: ignore[no-any-return]
+        sizes: list[int] = (self.plan.peak_bytes + self.plan.host_bytes).tolist()
+        return sizes
 
     def make_arena(self, device: int, size_bytes: int) -> Array:
         """Zeroed bytes in the memory of a device, which begin where a cache line does."""

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from taskflow.backend import Array, Context
 from taskflow.graph.graph import Graph, LogicalRegion, Operator
@@ -198,10 +198,10 @@ class _Offload:
             options = {"kernel": _store, "writes": (0,), "flops": 0.0}
             launch_beside(leader, carried.argument, name, "*, * -> ", inputs, **options)
 
-    def _say(self, **fields: object) -> None:
+    def _say(self, **fields: Any) -> None:
         """Change fields of the last operator."""
         operators = self.graph.operators
-        operators[-1] = replace(operators[-1], **fields)  # type: ignore[arg-type]
+        operators[-1] = replace(operators[-1], **fields)
 
 
 def _in_turn(moves: Sequence[tuple[int, int, Stay]]) -> dict[int, list[Stay]]:

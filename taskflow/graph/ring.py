@@ -62,11 +62,11 @@ def _stand_for(op: Operator, graph: Graph, first: int, made: Sequence[LogicalReg
     originals = {m.name: region for m, region in zip(made, op.outputs, strict=True)}
     rounds = [
         replace(
-            each,
-            outputs=tuple(originals.get(r.name, r) for r in each.outputs),
+            part,
+            outputs=tuple(originals.get(r.name, r) for r in part.outputs),
             is_backward=op.is_backward,
         )
-        for each in graph.operators[first:]
+        for part in graph.operators[first:]
     ]
     rounds[-1] = replace(rounds[-1], name=op.name, follows=op.follows)
     graph.operators[first:] = rounds

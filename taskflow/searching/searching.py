@@ -17,7 +17,7 @@ import logging
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import chain, islice
+from itertools import chain
 
 import numpy as np
 
@@ -225,7 +225,7 @@ class _Search:
             self._climb()
 
     def _climb(self) -> None:
-        """Shapes alone: what they gain, changes would take long for; then the best of one micro-batch in all orders."""
+        """Shapes alone: what they gain, changes would take long for."""
         count = len(self.problem.machine.devices)
         shapes = [PlanShape()]
         if plan_of(shapes[0], self.problem) is None:  # there are fewer samples than devices
@@ -238,17 +238,21 @@ class _Search:
                 self.judge(plan, shape.name, _kind_of(shape))
         while self.budget.used < SHAPING and not self._idle:
             self._turn(0)
-        leaders = (each for each in self.population.leaders if each.outcome.plan.parts == 1)
-        for leader in islice(leaders, int(self.problem.has_orders)):
-            best = leader.outcome
-            bucketed = change_buckets(best.plan, self.problem, self.generator)
-            orders = (replace(best.plan, schedule=order) for order in orders_of(self.problem.graph))
-            for plan in chain([bucketed] if bucketed else [], orders):
-                if self.budget.used < SHAPING * 2 and not self.budget.is_interrupted:
-                    rule = self.problem.shapes.get(id(leader.outcome.plan))
-                    plan = self.problem.shaped(plan, rule)
-                    outcome = self.judge(plan, rule.name if rule else FOUND, leader.kind)
-                    best = min(best, outcome, key=lambda each: each.seconds)
+        leader = next((x for x in self.population.leaders if x.outcome.plan.parts == 1), None)
+        if leader is not None and self.problem.has_orders:
+            self._order(leader)
+
+    def _order(self, leader: Leader) -> None:
+        """A plan of one micro-batch in buckets, then the better of both in all orders, while there is time."""
+        shape = self.problem.shapes.get(id(leader.outcome.plan))
+        best = leader.outcome
+        bucketed = change_buckets(best.plan, self.problem, self.generator)
+        orders = (replace(best.plan, schedule=order) for order in orders_of(self.problem.graph))
+        for plan in chain([bucketed] if bucketed else [], orders):
+            if self.budget.used < SHAPING * 2 and not self.budget.is_interrupted:
+                plan = self.problem.shaped(plan, shape)
+                outcome = self.judge(plan, shape.name if shape else FOUND, leader.kind)
+                best = min(best, outcome, key=lambda of: of.seconds)
 
     def go_on(self, until_local: bool) -> None:
         """Turn after turn, until the budget is spent."""

@@ -9,6 +9,7 @@ import ops
 import taskflow
 from taskflow import (
     CostModel,
+    Executor,
     Graph,
     MachineModel,
     Plan,
@@ -26,6 +27,7 @@ from taskflow.searching.problem import SearchProblem
 from taskflow.searching.shapes import HOMES, PlanShape
 from taskflow.tasks.memory import ALIGNMENT, plan_memory
 from tests import laws
+from tests.fake_gpu.streams import FakeStreams
 from tests.graph.test_homes import FLOAT64, kept_bytes, network
 from tests.strategies import Model, feeds_of, hosted
 
@@ -186,3 +188,18 @@ def test_a_plan_file_says_what_is_offloaded(plain, tmp_path):
     plan.save(tmp_path / "plan.json")
     assert Plan.load(tmp_path / "plan.json") == plan
     assert np.array_equal(plan.offloaded, ("relu1", "fc0.weight"))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_on_gpus_all_of_it_lies_in_memory_that_they_reach(seed):
+    """Activations, states and parameters at once, on streams that run in random orders."""
+    graph, machine = network(), hosted(MachineModel.uniform(2).with_rates(kind="cuda"))
+    values = [op.name for op in graph.operators if not op.is_backward and not op.writes]
+    lasting = [r.name for r in graph.regions.values() if r.is_persistent and r.shape]
+    losses = []
+    for each in (graph, offload(graph, [*values, *lasting])):
+        rows = lower(each, taskflow.data_parallel(each, machine), machine)
+        with Executor(rows, backend=FakeStreams(seed, None), seed=1) as step:
+            losses.append([float(step(feeds_of(graph))["loss"]) for _ in range(3)])
+    assert plan_memory(rows).host_bytes.min() > 0
+    assert losses[0] == losses[1] and losses[0][2] != losses[0][0]

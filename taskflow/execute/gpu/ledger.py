@@ -99,7 +99,8 @@ class DeviceMemory(Memory):
 
     def arena_bytes(self) -> list[int]:
         """See `Memory.arena_bytes`: what lies on the host is not in them."""
-        return self.plan.peak_bytes.tolist()  # type: ignore[no-any-return]
+        sizes: list[int] = self.plan.peak_bytes.tolist()
+        return sizes
 
     def part(self, instance: int, begin: int, end: int) -> Array:
         """See `Memory.part`: what lies on the host is in memory of it that the device reaches."""

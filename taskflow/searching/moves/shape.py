@@ -108,12 +108,12 @@ def samples_of(problem: SearchProblem) -> int:
 def _lay_out(shape: PlanShape, problem: SearchProblem) -> Plan | None:
     again = problem.variant(Plan(Strategy({}))).made(recomputable) if shape.is_again else ()
     count = len(problem.machine.devices)
-    each = shape.tensor * shape.context
-    if shape.groups < 1 or shape.tensor < 1 or count % (shape.groups * each):
+    split = shape.tensor * shape.context
+    if shape.groups < 1 or shape.tensor < 1 or count % (shape.groups * split):
         return None
     size = count // shape.groups
     parts = max(shape.groups * shape.parts, 1)
-    if shape.groups > 1 and samples_of(problem) % (parts * (size // each)):
+    if shape.groups > 1 and samples_of(problem) % (parts * (size // split)):
         return None
     try:
         first = problem.variant(Plan(Strategy({}), ring=shape.context))
