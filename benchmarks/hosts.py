@@ -30,7 +30,7 @@ import ops
 import taskflow
 from taskflow.comm.transport import LocalTransport, connect
 from taskflow.core.system import count_cores
-from taskflow.searching.rehearsal import rehearse
+from taskflow.execute.rehearsal import rehearse
 
 INTERFACE = "tf0"
 LIMIT = 1.15

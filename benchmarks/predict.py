@@ -37,7 +37,7 @@ from others import Others
 import taskflow
 from taskflow.comm.transport import LocalTransport, connect
 from taskflow.cost.model import MeasuredCosts
-from taskflow.searching.rehearsal import Rehearsal, typical_seconds
+from taskflow.execute.rehearsal import Rehearsal, typical_seconds
 from taskflow.tasks.task_graph import Kind
 
 MODELS: dict[str, dict[str, Any]] = {

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from taskflow.machine.device import Device, Link
     from taskflow.machine.scaling import scale_machine
     from taskflow.report import Explanation, explain
+    from taskflow.report.whatif import Case, what_if
     from taskflow.schedule.found import search_schedule
     from taskflow.schedule.orders import reorder
     from taskflow.schedule.plan import Plan
@@ -54,7 +55,6 @@ if TYPE_CHECKING:
     from taskflow.searching.exhaustive import Optimum, search_exhaustively
     from taskflow.searching.grid_plan import grid
     from taskflow.searching.space import Space, any_degree, count_strategies, power_of_two
-    from taskflow.searching.whatif import Case, what_if
     from taskflow.simulation.simulate import simulate
     from taskflow.strategy.rules import (
         axis_kinds,

@@ -6,7 +6,7 @@ import numpy as np
 
 from taskflow import CostModel, Device, Graph, Kind, MachineModel, TaskGraph
 from taskflow.cost.model import MeasuredCosts
-from taskflow.searching import rehearsal
+from taskflow.execute import rehearsal
 from tests import tiny
 
 Truth = Callable[[TaskGraph], np.ndarray]  # row -> how many times longer than alone

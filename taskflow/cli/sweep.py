@@ -13,9 +13,9 @@ from taskflow.cli.output import show, show_table
 from taskflow.core.system import world_rank
 from taskflow.machine.scaling import SCALES
 from taskflow.report.describe import describe_bytes, describe_seconds
+from taskflow.report.whatif import Case, what_if
 from taskflow.schedule.plan import Plan
 from taskflow.searching import SearchInterrupted, SearchResult
-from taskflow.searching.whatif import Case, what_if
 
 FORMAT = "taskflow-what-if"
 VERSION = 1

@@ -4,7 +4,7 @@
 `persistent` holds what lives across steps. Data moves inside a process, through `shared` memory or by messages;
 the folder `gpu` is for GPUs.
 `emulate` waits instead of computing; `fold` adds and copies in one pass; `progress` knows who waits, `standing` lets
-others see where a step stands.
+others see where a step stands. `rehearsal` times rows as they run, before there is a step.
 """
 
 from taskflow.execute.executor import Executor

@@ -1,7 +1,7 @@
 """Explaining: what a strategy does to every operator, what that costs and saves, and what was weighed against it.
 
 `explaining` is the whole; `breakdown` adds up a timeline, `describe` puts configurations into words. `explanation`
-holds what is found and prints it; `dot` draws.
+holds what is found and prints it; `dot` draws. `whatif` asks about other machines.
 """
 
 from typing import TYPE_CHECKING

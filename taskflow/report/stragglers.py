@@ -11,8 +11,8 @@ from taskflow.cost.model import CostModel
 from taskflow.graph.graph import Graph
 from taskflow.machine import MachineModel
 from taskflow.machine.scaling import DEVICE, scale_machine
+from taskflow.report.whatif import check_costs
 from taskflow.schedule.plan import Plan
-from taskflow.searching.whatif import check_costs
 from taskflow.tasks.timeline import Timeline
 
 MOST = 8  # devices that are tried

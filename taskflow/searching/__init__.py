@@ -5,7 +5,7 @@ plans gives an `outcome`, what `simulate` says; what differs in a few configurat
 is a step of a `walk`, judged by packed rows in a `pool`, which are passed again (`resimulate`).
 `starts` come first, with the grids of experts (`grids`, `shapes`); repeated layers are folded (`fold`). `bound` says
 what no strategy can beat (with `splits`), `exhaustive` proves an optimum (with `tables` and
-`boundpass`). `at_home` chooses by rehearsals (`rehearsal`) on the ranks of this job.
+`boundpass`). `at_home` chooses by rehearsals (`execute.rehearsal`) on the ranks of this job.
 """
 
 from taskflow.searching.at_home import search_at_home

@@ -21,12 +21,12 @@ from taskflow.comm.ending import phase
 from taskflow.comm.interrupt import noted_interrupt
 from taskflow.comm.transport import LocalTransport, Transport, connect
 from taskflow.cost.model import CostModel, MeasuredCosts
+from taskflow.execute.rehearsal import FEWEST, rehearse
 from taskflow.graph.graph import Graph
 from taskflow.machine import MachineModel
 from taskflow.schedule.plan import Plan
 from taskflow.searching.budget import Budget
 from taskflow.searching.problem import SearchProblem
-from taskflow.searching.rehearsal import FEWEST, rehearse
 from taskflow.searching.result import SearchInterrupted, SearchResult, idle_devices
 from taskflow.searching.searching import PROPOSALS, search_on
 from taskflow.simulation.simulate import simulate

@@ -17,11 +17,11 @@ from taskflow.comm.transport import Transport
 from taskflow.cost.model import CostModel, MeasuredCosts
 from taskflow.execute import Executor
 from taskflow.execute.own import devices_of_host
+from taskflow.execute.rehearsal import rehearse_own
 from taskflow.graph.graph import Graph
 from taskflow.lowering.like import RowOrder
 from taskflow.machine import MachineModel
 from taskflow.schedule.plan import Plan
-from taskflow.searching.rehearsal import rehearse_own
 from taskflow.tasks.memory import needed_bytes, plan_memory, with_reuse
 from taskflow.tasks.task_graph import Array, TaskGraph
 from taskflow.tasks.timeline import Timeline

@@ -26,6 +26,7 @@ from taskflow.core.text import in_ms, is_loss, printable
 from taskflow.cost.measure import measure_machine
 from taskflow.cost.model import CostModel, MeasuredCosts
 from taskflow.execute import Executor
+from taskflow.execute.rehearsal import rehearse
 from taskflow.graph.fuse import fuse
 from taskflow.graph.graph import Graph
 from taskflow.machine import MachineModel
@@ -34,7 +35,6 @@ from taskflow.schedule import Policy, Schedule, by_ordinal
 from taskflow.schedule.orders import Order, issue_order
 from taskflow.schedule.plan import Plan
 from taskflow.searching import SearchResult, search_at_home
-from taskflow.searching.rehearsal import rehearse
 from taskflow.simulation.simulate import simulate
 from taskflow.strategy.micro_batches import check_parts, most_micro_batches
 from taskflow.strategy.rules import data_parallel

@@ -8,7 +8,7 @@ import pytest
 import taskflow
 from taskflow import CostModel, Device, Graph, MachineModel, lower, precision, single_device
 from taskflow.backend.timing import DeviceClock
-from taskflow.searching.rehearsal import can_rehearse
+from taskflow.execute.rehearsal import can_rehearse
 from tests.execute.gpu.test_streamed import network
 from tests.fake_gpu.streams import FakeStreams
 from tests.strategies import random_strategy

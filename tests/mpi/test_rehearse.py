@@ -7,7 +7,7 @@ import ops
 from taskflow import Graph, MachineModel, ParallelConfig, Strategy, data_parallel, lower
 from taskflow.comm.transport import connect
 from taskflow.cost.model import MeasuredCosts
-from taskflow.searching.rehearsal import Rehearsal, rehearse
+from taskflow.execute.rehearsal import Rehearsal, rehearse
 
 pytestmark = pytest.mark.two_ranks  # with more it takes no other way
 

@@ -11,11 +11,11 @@ from taskflow.graph.graph import Graph
 from taskflow.machine import MachineModel
 from taskflow.machine.scaling import scalable
 from taskflow.report.stragglers import stragglers
+from taskflow.report.whatif import Find, what_if
 from taskflow.schedule.plan import Plan
 from taskflow.searching import SearchResult
 from taskflow.searching.outcome import FOUND, Outcome, judged, non_dominated
 from taskflow.searching.starts import rule_starts
-from taskflow.searching.whatif import Find, what_if
 
 MOST_STARTS = 12  # of a search that are simulated again, for bytes and memory
 SLOWER = 1.1  # of one device

@@ -16,8 +16,8 @@ from taskflow import (
     single_device,
 )
 from taskflow.cost.model import MeasuredCosts
-from taskflow.searching import rehearsal
-from taskflow.searching.rehearsal import FEWEST, Rehearsal, can_rehearse, rehearse, typical_seconds
+from taskflow.execute import rehearsal
+from taskflow.execute.rehearsal import FEWEST, Rehearsal, can_rehearse, rehearse, typical_seconds
 from taskflow.simulation.simulate import schedule
 from taskflow.tasks import moves
 from taskflow.tasks.memory import plan_memory
