@@ -38,6 +38,8 @@ MACHINES = {
     "16 V100": ("v100", 16),
     "64 V100": ("v100", 64),
 }
+LARGE = {"1024 H100": ("h100", 1024), "4096 H100": ("h100", 4096)}
+OF_LARGE = "GPT 96 x 768", "GPT 32 x 4096"  # models of these, at full memory, for `--large`
 NAMED = (  # rows of which the spread over seeds is measured
     "GPT 4 x 2048, 8 H100",
     "GPT 4 x 2048, 64 H100",
@@ -132,6 +134,7 @@ MODELS: dict[str, Callable[[int], taskflow.Graph]] = {
     "GPT 4 x 2048": gpt(4, 2048),
     "GPT 12 x 768": gpt(12, 768),
     "GPT 24 x 2048": gpt(24, 2048),
+    "GPT 96 x 768": gpt(96, 768),
     "GPT 32 x 4096": gpt(32, 4096),
     "BERT-large": of_examples("bert"),
     "T5": t5,
@@ -141,7 +144,7 @@ MODELS: dict[str, Callable[[int], taskflow.Graph]] = {
 
 
 def machine_of(name: str, part: float) -> taskflow.MachineModel:
-    preset, devices = MACHINES[name]
+    preset, devices = (MACHINES | LARGE)[name]
     one = taskflow.MachineModel.preset(preset)
     machine = taskflow.MachineModel.preset(preset, nodes=devices // len(one.devices))
     return replace(
@@ -190,11 +193,10 @@ def compare(
 ) -> None:
     """Send the line of one row."""
     model, machine, part = row
-    here, graph = machine_of(machine, part), MODELS[model](MACHINES[machine][1])
-    problem, devices = (
-        SearchProblem(graph, here, taskflow.CostModel.analytic(here)),
-        len(here.devices),
-    )
+    here = machine_of(machine, part)
+    devices = len(here.devices)
+    graph = MODELS[model](devices)
+    problem = SearchProblem(graph, here, taskflow.CostModel.analytic(here))
     name, grid, ordered = best_plan(problem, grids(devices))
     if with_pipelines:
         piped = best_plan(problem, pipelines(devices))
@@ -218,14 +220,13 @@ def compare(
 
 
 def rows(wanted: list[str]) -> Iterator[tuple[str, str, float]]:
-    """All of them, or those whose names begin so."""
+    """All of them, or those whose names begin so; large machines only by name."""
     for part in (1.0, 0.5):
-        for machine in MACHINES:
-            for model in MODELS:
-                if not wanted or any(
-                    f"{model}, {machine}, {part}".startswith(each) for each in wanted
-                ):
-                    yield model, machine, part
+        for machine, model in product(MACHINES | LARGE, MODELS):
+            is_usual = machine in MACHINES and model != OF_LARGE[0]
+            name = f"{model}, {machine}, {part}"
+            if any(map(name.startswith, wanted)) if wanted else is_usual:
+                yield model, machine, part
 
 
 def main() -> None:
@@ -237,6 +238,9 @@ def main() -> None:
     )
     parser.add_argument(
         "--named", action="store_true", help="the six rows whose spread over seeds is asked for"
+    )
+    parser.add_argument(
+        "--large", action="store_true", help="GPTs on 1,024 and 4,096 devices: give --seconds 300"
     )
     parser.add_argument(
         "--pipelines",
@@ -251,9 +255,9 @@ def main() -> None:
         f"{'model':14s} {'machine':8s} memory  grid, ms   ordered found, ms   ratio  spread  took, s  best grid",
         flush=True,
     )
-    for model, machine, part in rows(
-        options.rows or [f"{name}, 1.0" for name in NAMED * options.named]
-    ):
+    large = [", ".join(names) for names in product(OF_LARGE, LARGE)]
+    names = [*NAMED * options.named, *large * options.large]
+    for model, machine, part in rows(options.rows or [f"{name}, 1.0" for name in names]):
         receiving, sending = multiprocessing.Pipe(duplex=False)
         arguments = (
             (model, machine, part),

@@ -210,18 +210,17 @@ class _Search:
     def begin(self, given: Mapping[str, Plan]) -> None:
         """Judge starts, while there is time, until one fits."""
         for name, plan in starts(self.problem, given, self.left_out, self.seed[0]):
-            is_drawn = name.startswith("random")
             fits = self.population.best is not None
-            if fits and (is_drawn or self.budget.used > STARTING):
-                break
-            if self.population.outcomes and (
-                self.budget.is_interrupted or (is_drawn and self.problem.space is None)
-            ):
+            is_needed = not (fits or (self.population.outcomes and self.problem.space is None))
+            if name.startswith("random") and not is_needed:
                 break
             self.judge(plan, name, name, math.inf if name in (*given, *LIKELY) else self._far)
+            fits = self.population.best is not None
+            if self.budget.is_interrupted or (fits and self.budget.used > STARTING):
+                break
         if not self.population.outcomes:
             raise ValueError(f"search: the space has none of {', '.join(self.left_out)}")
-        if self.problem.space is None:
+        if self.problem.space is None and self.budget.used < 1:
             self._climb()
 
     def _climb(self) -> None:

@@ -15,7 +15,8 @@ from taskflow import (
     simulate,
     single_device,
 )
-from taskflow.searching import at_home, rehearsal
+from taskflow.execute import rehearsal
+from taskflow.searching import at_home
 from taskflow.searching.budget import Budget
 from taskflow.searching.searching import search_on
 from tests.fake_home import (
