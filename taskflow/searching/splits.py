@@ -9,6 +9,7 @@ import numpy as np
 
 from taskflow.core.geometry import balanced_bounds
 from taskflow.graph.graph import Operator
+from taskflow.graph.window import Image
 from taskflow.searching.space import Space
 
 
@@ -54,6 +55,8 @@ class Splits:
         bound = self.operator.bound
         window = bound.windows[name]
         points = bound.extents[bound.windows[name].axis]
+        if isinstance(window, Image) and window.is_whole:
+            return 1.0
         lo, hi = window.image((0, points), extent)
         if not self.is_even or hi <= lo:
             return 0.0
