@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from numbers import Integral
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -91,6 +91,7 @@ class Window:
     padding: int = 0
     dilation: int = 1
     transposed: bool = False
+    is_whole: ClassVar[bool] = False  # see `Image`
 
     def __post_init__(self) -> None:
         if not isinstance(self.axis, str):

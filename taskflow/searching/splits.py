@@ -9,7 +9,6 @@ import numpy as np
 
 from taskflow.core.geometry import balanced_bounds
 from taskflow.graph.graph import Operator
-from taskflow.graph.window import Image
 from taskflow.searching.space import Space
 
 
@@ -55,7 +54,7 @@ class Splits:
         bound = self.operator.bound
         window = bound.windows[name]
         points = bound.extents[bound.windows[name].axis]
-        if isinstance(window, Image) and window.is_whole:
+        if window.is_whole:
             return 1.0
         lo, hi = window.image((0, points), extent)
         if not self.is_even or hi <= lo:
