@@ -7,8 +7,10 @@ that is installed (`ops.cuda.attention`). Every query sees its keys whole: `memo
 
 from __future__ import annotations
 
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
+
+import numpy as np
 
 from ops.attention.linear_attention import (
     block_shape,
@@ -22,7 +24,7 @@ from ops.attention.linear_attention import (
 from ops.attention.ring import forward_rounds, gradient_rounds
 from ops.building import distinct, launch_all, launch_first, term, terms
 from ops.cuda import attention as gpu_attention
-from taskflow import Array, Context, Kernel, LogicalRegion, Operator
+from taskflow import Array, Context, Image, Kernel, LogicalRegion, Operator
 
 
 def fused_attention(
@@ -54,24 +56,54 @@ def fused_attention(
     """
     factor = check_scale(check_heads("fused_attention", name, q, k, v), scale, q)
     name = q.graph.unique_name(name or "attention")
-    b, s, h, d = distinct(q.axes, ("t", "e"))
+    b, s, h, d = distinct(q.axes, ("t", "e", "made"))
     pattern = (
         f"{b} {s} {h} ^{d}, {b} ^t {h} ^{d}, {b} ^t {h} ^e -> {b} {s} {h} ^e, {term((b, h, s))}"
     )
     options = score_options(q, factor, is_causal, alibi)
     features = 1 / q.shape[3] + 1 / v.shape[3]  # a point of the iteration space is of both
-    features *= seen_share(q.shape[1], k.shape[1]) if is_causal else 1.0
-    kernel = forward.bind(**options)
-    backward = partial(_backward, flops=5 * features, **options)
     return launch_first(
-        name, pattern, [q, k, v], kernel=kernel, backward=backward, flops=2 * features
+        name,
+        pattern,
+        [q, k, v],
+        kernel=forward.bind(**options),
+        backward=partial(_backward, flops=5 * features, **options),
+        **seen_keys(is_causal, s, q.shape[1], k.shape[1], 2 * features),
     )
 
 
-def seen_share(queries: int, keys: int) -> float:
-    """The share of pairs in which a query sees the key, of causal attention: about half."""
-    both = min(queries, keys)
-    return (both * (both + 1) / 2 + (queries - both) * keys) / (queries * keys)
+def seen_keys(is_causal: bool, axis: str, queries: int, keys: int, flops: float) -> dict[str, Any]:
+    """What `launch` is told of keys `t` and of so many flops for each that a query sees.
+
+    Causal: query number j sees j + 1 keys, so the work of some queries is that of where they are. All keys go to where
+    any of them is, as one all-gather brings them.
+    """
+    if not is_causal:
+        return {"flops": flops}
+    return {"flops": {"t": flops}, "windows": {"t": _seen(axis, queries, keys)}}
+
+
+def seen_again(op: Operator, number: int, flops: float) -> dict[str, Any]:
+    """The same for the gradients of an operator; `number` is that of its input whose positions are keys."""
+    if "t" not in op.windows:
+        return {"flops": flops}
+    keys = op.inputs[number].shape[1]
+    return {
+        "flops": {"t": flops / keys},  # for each key that is seen, of all whose gradients are made
+        "windows": dict(op.windows),
+        "sizes": {"made": keys},
+    }
+
+
+def made_of(op: Operator, text: str) -> str:
+    """The term of a gradient of keys that have this one: no table says which are made."""
+    return " ".join("^made" if dim == "^t" and op.windows else dim for dim in text.split())
+
+
+@lru_cache
+def _seen(axis: str, queries: int, keys: int) -> Image:
+    seen = np.minimum(np.arange(1, queries + 1), keys)
+    return Image(axis, np.zeros_like(seen), seen, is_whole=True)
 
 
 def _backward(
@@ -85,11 +117,13 @@ def _backward(
     """All three gradients, from the scores made once more."""
     assert gy is not None, "the statistics are not public"
     (q_term, k_term, v_term), (y_term, row) = terms(op)
-    inputs = f"{q_term}, {k_term}, {v_term}"
-    pattern = f"{y_term}, {y_term}, {row}, {inputs} -> {inputs}"
-    kernel = gradients.bind(**options)
+    read = f"{y_term}, {y_term}, {row}, {q_term}, {k_term}, {v_term}"
     return launch_all(
-        f"{op.name}.dx", pattern, [gy, *op.outputs, *op.inputs], kernel=kernel, flops=flops
+        f"{op.name}.dx",
+        f"{read} -> {q_term}, {made_of(op, k_term)}, {made_of(op, v_term)}",
+        [gy, *op.outputs, *op.inputs],
+        kernel=gradients.bind(**options),
+        **seen_again(op, 1, flops),
     )
 
 
@@ -119,7 +153,7 @@ def forward(
         ctx.xp.exp(scores, out=scores)
         ctx.xp.sum(scores, axis=3, keepdims=True, out=total)
         ctx.xp.divide(scores, total, out=scores)
-        ctx.xp.matmul(scores, heads(v), out=heads(y[:, rows]))
+        ctx.xp.matmul(scores, heads(v)[:, :, : scores.shape[3]], out=heads(y[:, rows]))
         ctx.xp.log(total, out=total)
         ctx.xp.add(most[..., 0], total[..., 0], out=statistics[:, :, rows])
 

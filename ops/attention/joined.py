@@ -18,7 +18,13 @@ from typing import Any
 
 import numpy as np
 
-from ops.attention.fused_attention import forward, gradients, seen_share
+from ops.attention.fused_attention import (
+    forward,
+    gradients,
+    made_of,
+    seen_again,
+    seen_keys,
+)
 from ops.building import checked, distinct, launch_all, launch_first, parameters, term, terms
 from ops.cuda import attention as gpu_attention
 from ops.cuda.kernels import BLOCK, source
@@ -134,21 +140,20 @@ def attend_parts(
     where = checked("attend_parts", name, parts, "parts", ndim=(5,))
     if parts.shape[2] != len(_NAMES):
         raise ValueError(f"{where}: '{parts.name}' is {parts.shape}, of three parts")
-    b, s, p, h, d = distinct(parts.axes, ("t",))
+    b, s, p, h, d = distinct(parts.axes, ("t", "made"))
     row = term((b, h, s))
     options: dict[str, Any] = {
         "scale": float(parts.shape[-1] ** -0.5),
         "is_causal": bool(is_causal),
     }
-    share = seen_share(*[parts.shape[1]] * 2) if is_causal else 1.0
-    flops = share / len(_NAMES)  # a point of the iteration space is of each part
+    flops = 1 / len(_NAMES)  # a point of the iteration space is of each part
     return launch_first(
         name or "attention",
         f"{b} {s} ^{p} {h} ^{d}, {b} ^t ^{p} {h} ^{d} -> {b} {s} {h} ^{d}, {row}",
         [parts, parts],
         kernel=_attend.bind(**options),
         backward=partial(_attend_backward, flops=10 * flops, **options),
-        flops=4 * flops,
+        **seen_keys(is_causal, s, parts.shape[1], parts.shape[1], 4 * flops),
     )
 
 
@@ -162,10 +167,10 @@ def _attend_backward(
 ) -> tuple[LogicalRegion | None, ...]:
     assert gy is not None, "the statistics are not public"
     read, made = terms(op)
-    pattern = f"{', '.join((made[0], *made, *read))} -> {read[1]}"
+    pattern = f"{', '.join((made[0], *made, *read))} -> {made_of(op, read[1])}"
     inputs, kernel = [gy, *op.outputs, *op.inputs], _attend_gradients.bind(**options)
-    g = launch_first(f"{op.name}.dx", pattern, inputs, kernel=kernel, flops=flops)
-    return g, None
+    seen = seen_again(op, 1, flops)
+    return launch_first(f"{op.name}.dx", pattern, inputs, kernel=kernel, **seen), None
 
 
 # -- kernels: parts are put together and taken apart -------------------------------------------------------------------

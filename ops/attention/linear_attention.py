@@ -142,24 +142,26 @@ def blocks(
     """Some queries at a time, and their scores (batch, heads, queries, keys): minus infinity for keys behind.
 
     `q` and `k` have heads before points; `number` is that of `q` among the arguments of the kernel, `k` is the next.
+    Scores are of the first keys alone where none of the queries sees others.
     """
-    queries = q.shape[2]
+    queries, keys = q.shape[2], k.shape[2]
     count = block_shape(q, k)[2]
     first = ctx.rect(number).lo[1] - ctx.rect(number + 1).lo[1]  # query, of the keys here
     for start in range(0, queries, count):
         rows = slice(start, min(start + count, queries))
-        scores = block(ctx, "scores", q, k, rows)
-        ctx.xp.matmul(q[:, :, rows], k.swapaxes(2, 3), out=scores)
-        _scale_and_mask(ctx, scores, scale, first + 1 + start if is_causal else k.shape[2])
+        seen = max(min(first + rows.stop, keys), 1) if is_causal else keys
+        scores = block(ctx, "scores", q, k, rows, seen)
+        ctx.xp.matmul(q[:, :, rows], k[:, :, :seen].swapaxes(2, 3), out=scores)
+        _scale_and_mask(ctx, scores, scale, first + 1 + start if is_causal else keys)
         if alibi:
             add_biases(ctx, scores, alibi, ctx.rect(number).lo[2], first + start)
         yield rows, scores
 
 
-def block(ctx: Context, slot: str, q: Array, k: Array, rows: slice) -> Array:
-    """Scratch memory for the scores of some queries, without gaps."""
+def block(ctx: Context, slot: str, q: Array, k: Array, rows: slice, seen: int) -> Array:
+    """Scratch memory for the scores of some queries and the first keys, without gaps."""
     shape = block_shape(q, k)
-    found = (*shape[:2], rows.stop - rows.start, shape[3])
+    found = (*shape[:2], rows.stop - rows.start, seen)
     return ctx.scratch(slot, (prod(shape),), q.dtype)[: prod(found)].reshape(found)
 
 
@@ -229,7 +231,7 @@ def _sums(ctx: Context, *arrays: Array, **options: Any) -> None:
     for rows, scores in blocks(ctx, query, key, 0, **options):
         weights = _exponentials(ctx, scores, heads(largest[:, rows]))
         ctx.xp.sum(weights, axis=3, out=heads(total[:, rows]))
-        ctx.xp.matmul(weights, value, out=made[:, :, rows])
+        ctx.xp.matmul(weights, value[:, :, : scores.shape[3]], out=made[:, :, rows])
     _deliver(ctx, made, out)
 
 
@@ -267,14 +269,16 @@ def write_gradients(
     for rows, scores in blocks(ctx, query, key, number, scale, is_causal, alibi):
         weights = _exponentials(ctx, scores, shift[:, :, rows])
         g = gout[:, :, rows]
-        ctx.xp.matmul(weights.swapaxes(2, 3), g, out=part_v)
-        gv += heads(part_v)
-        slopes = block(ctx, "slopes", query, key, rows)
-        ctx.xp.matmul(g, value.swapaxes(2, 3), out=slopes)
+        seen = slice(scores.shape[3])
+        more = part_k[:, :, seen], part_v[:, :, seen]
+        ctx.xp.matmul(weights.swapaxes(2, 3), g, out=more[1])
+        slopes = block(ctx, "slopes", query, key, rows, seen.stop)
+        ctx.xp.matmul(g, value[:, :, seen].swapaxes(2, 3), out=slopes)
         slopes += offset[:, :, rows, None]
         slopes *= weights
         slopes *= scale
-        ctx.xp.matmul(slopes, key, out=work[:, :, rows])
-        ctx.xp.matmul(slopes.swapaxes(2, 3), query[:, :, rows], out=part_k)
-        gk += heads(part_k)
+        ctx.xp.matmul(slopes, key[:, :, seen], out=work[:, :, rows])
+        ctx.xp.matmul(slopes.swapaxes(2, 3), query[:, :, rows], out=more[0])
+        for total, part in zip((gk, gv), more, strict=True):
+            total[:, seen] += heads(part)
     _deliver(ctx, work, gq)

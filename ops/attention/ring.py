@@ -151,11 +151,12 @@ def forward_rounds(op: Operator, count: int) -> tuple[LogicalRegion, ...] | None
     dtypes = [r.dtype for r in op.outputs]
     chain = _Chain(cut, "qkv", ("y", "row"), dtypes[1])
     kernel = _of(op.kernel, _forward)
+    inputs = [op.inputs[0], *_brought(op, cut, 1)]
     for number, table in enumerate(cut.tables, 1):
         last = dtypes if number == len(cut.tables) else ()
         passes = (1, 2) if number % cut.own == 0 else ()
         flops = 2 * cut.flops * cut.share(table)
-        chain.launch(f"{op.name}.round", kernel, table, flops, op.inputs, last, passes=passes)
+        chain.launch(f"{op.name}.round", kernel, table, flops, inputs, last, passes=passes)
     return chain.made
 
 
@@ -171,7 +172,7 @@ def gradient_rounds(op: Operator, count: int) -> tuple[LogicalRegion, ...] | Non
     queries = _Chain(cut, ("y", "y", "row", "q", "k", "v"), ("q",), dtype)
     keys = _Chain(cut, ("k", "v"), ("gk", "gv"), dtype)
     kernel = _of(op.kernel, _gradients)
-    inputs = [*op.inputs[:4], *_again(op, cut)]
+    inputs = [*op.inputs[:4], *_brought(op, cut, 4)]
     first, *others = cut.tables
     tables = [first, *others[cut.own - 1 :], *others[: cut.own - 1]]
     under_way: list[tuple[Table, tuple[LogicalRegion, ...]]] = []
@@ -191,17 +192,22 @@ def gradient_rounds(op: Operator, count: int) -> tuple[LogicalRegion, ...] | Non
     return *queries.made, *keys.made
 
 
-def _again(op: Operator, cut: _Cut) -> tuple[LogicalRegion, ...]:
-    """Keys and values anew: what others brought is dropped after the forward pass, and brought again."""
+def _brought(op: Operator, cut: _Cut, key: int) -> tuple[LogicalRegion, ...]:
+    """Keys and values, inputs from `key` on, of the heads and blocks of queries that a device has.
+
+    Where heads are split among devices that have parts of a block elsewhere, an all-to-all brings these once, before
+    whole blocks go around. What others brought is dropped after the forward pass, and brought again.
+    """
     terms = f"{cut.terms['gk']}, {cut.terms['gv']}"
+    inputs = op.inputs[key : key + 2]
     return launch_all(
         f"{op.name}.keys",
         f"{terms} -> {terms}",
-        op.inputs[4:],
+        inputs,
         kernel=_keep,
         sizes={cut.names[2]: cut.sizes[1]},
         flops=0,
-        dtype=[r.dtype for r in op.inputs[4:]],
+        dtype=[r.dtype for r in inputs],
     )
 
 

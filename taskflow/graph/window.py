@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from numbers import Integral
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -91,6 +91,7 @@ class Window:
     padding: int = 0
     dilation: int = 1
     transposed: bool = False
+    is_whole: ClassVar[bool] = False  # see `Image`
 
     def __post_init__(self) -> None:
         if not isinstance(self.axis, str):
@@ -134,7 +135,9 @@ class Image:
     """How a dimension of an input follows an axis by a table: point `j` of `axis` reads `low[j] <= q < high[j]`.
 
     An interval of the axis reads the smallest interval that holds what its points read; where `low[j] == high[j]` a
-    point reads nothing. Images are equal where their tables are, which are compared by a digest.
+    point reads nothing. An image that `is_whole` says by its table what work points are alone: an interval reads all
+    that any point does, so that all parts of the axis read the same, which one all-gather brings. Images are equal
+    where their tables are, which are compared by a digest.
 
     Source: Treichler et al., "Dependent partitioning", OOPSLA 2016: the image of a partition under a range field.
 
@@ -146,9 +149,16 @@ class Image:
     axis: str
     low: Array = field(repr=False, compare=False)
     high: Array = field(repr=False, compare=False)
+    is_whole: bool = False
     digest: str = field(default="", init=False)
 
-    def __init__(self, axis: str, low: Sequence[int] | Array, high: Sequence[int] | Array) -> None:
+    def __init__(
+        self,
+        axis: str,
+        low: Sequence[int] | Array,
+        high: Sequence[int] | Array,
+        is_whole: bool = False,
+    ) -> None:
         where = f"image of axis '{axis}'"
         if not isinstance(axis, str):
             raise TypeError(f"image: axis is {axis!r}, the name of an axis is needed")
@@ -163,7 +173,8 @@ class Image:
             k = int(wrong[0])
             raise ValueError(f"{where}: point {k} reads {low[k]} to {high[k]}")
         digest = hashlib.sha256(low.tobytes() + high.tobytes()).hexdigest()[:16]
-        for name, value in (("axis", axis), ("low", low), ("high", high), ("digest", digest)):
+        fields = {"axis": axis, "low": low, "high": high, "is_whole": is_whole, "digest": digest}
+        for name, value in fields.items():
             object.__setattr__(self, name, value)
 
     @cached_property
@@ -178,6 +189,9 @@ class Image:
         points = len(self.low)
         low = np.where(is_read, self.low, np.iinfo(np.int64).max)
         high = np.where(is_read, self.high, 0)
+        if self.is_whole:
+            low[:] = low.min()
+            high[:] = high.max()
         before = pointers(self.high - self.low)
         after = np.minimum.accumulate(low[::-1])[::-1]
         until = np.maximum.accumulate(high)

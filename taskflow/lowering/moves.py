@@ -215,6 +215,8 @@ def exchange_in_turn(s: State, turn: Any, t: int) -> None:
     middle = s.args
     for k in order:
         add_arg(s, s.copy[k].instance, s.copy_box[k], WRITE)
+    if s.is_full:  # not all of them are there, and all is done again with more room
+        return
     members = members_of(s, begin)
     for k in order if s.has_relays else order[:0]:
         relay = relay_of(s.copy[k].source, s.copy[k].device, members, s.device["host"])

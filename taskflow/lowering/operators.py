@@ -72,6 +72,7 @@ class Launches:
                 op.writes,
                 op.pace,
                 crossing(op),
+                op.passes,
             )
         return self._launches[key]
 

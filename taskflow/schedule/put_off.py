@@ -55,13 +55,14 @@ def gathers(task_graph: TaskGraph, position: Array) -> PutOff:
 
 
 def computed_again(task_graph: TaskGraph) -> Array:
-    """Per launch whether it belongs to the backward pass and reads no gradient."""
+    """Per launch whether it belongs to the backward pass and reads no gradient; but who brings keys for rounds."""
     is_again = np.zeros(len(task_graph.launches), np.bool_)
     present = _made_forward(task_graph)
+    passed = {launch.args[k] for launch in task_graph.launches for k in launch.passes}
     for number, launch in enumerate(task_graph.launches):
         inputs, outputs = _arguments(launch)
         if launch.phase in (Phase.BACKWARD, Phase.WEIGHT) and inputs and present.issuperset(inputs):
-            is_again[number] = True
+            is_again[number] = passed.isdisjoint(outputs)
             present.update(outputs)
     return is_again
 
@@ -141,13 +142,25 @@ def a_layer_ahead_in_lists(task_graph: TaskGraph, position: Array) -> tuple[Arra
 def held_back(task_graph: TaskGraph, position: Array) -> tuple[Array, Array]:
     """Rows, and for each one that is to be issued before: gathers wait for a layer, backward passes keep their order.
 
+    So do points that pass on what they read: who waits for it goes through the same rounds.
+
     Args:
         task_graph: the rows.
         position: of every row in the order that says who is first.
     """
-    gathering, anchor = a_layer_ahead(task_graph, position)
-    later, before = _in_turn(task_graph, position)
-    return np.concatenate([gathering, later]), np.concatenate([anchor, before])
+    around = {launch.leader for launch in task_graph.launches if launch.passes}
+    passes = np.array([launch.leader in around for launch in task_graph.launches], np.bool_)
+    points = np.flatnonzero(task_graph.kind == Kind.POINT)
+    points = points[passes[task_graph.launch[points]]]
+    if len(points):  # parts of an operator are no micro-batches
+        position = np.arange(len(task_graph))
+    pairs = [
+        a_layer_ahead(task_graph, position),
+        _in_turn(task_graph, position),
+        _one_by_one(task_graph, points, position),
+    ]
+    late, before = (np.concatenate(column) for column in zip(*pairs, strict=True))
+    return late, before
 
 
 def _in_turn(task_graph: TaskGraph, position: Array) -> tuple[Array, Array]:
@@ -163,6 +176,11 @@ def _in_turn(task_graph: TaskGraph, position: Array) -> tuple[Array, Array]:
     phase = np.array([launch.phase for launch in task_graph.launches])[launch]
     is_concerned = np.isin(device, device[computed_again(task_graph)[launch]])
     points = points[is_concerned & np.isin(phase, (Phase.BACKWARD, Phase.WEIGHT))]
+    return _one_by_one(task_graph, points, position)
+
+
+def _one_by_one(task_graph: TaskGraph, points: Array, position: Array) -> tuple[Array, Array]:
+    """Points, each with the one before it on its device."""
     points = points[np.lexsort((position[points], task_graph.device[points]))]
     is_same = task_graph.device[points[1:]] == task_graph.device[points[:-1]]
     return points[1:][is_same], points[:-1][is_same]

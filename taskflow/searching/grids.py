@@ -67,6 +67,8 @@ class Grids:
         rest: str = "replicas",
         context: int = 1,
         expert: int = 1,
+        heads: int = 1,
+        is_folded: bool = False,
     ) -> Strategy | None:
         """Each operator over all devices, `tensor` neighbours for a part of the samples; None: there is no such grid.
 
@@ -76,6 +78,9 @@ class Grids:
             rest: one of RESTS.
             context: degree of context parallelism: parts of the sequence of all operators, `tensor` devices apart.
             expert: degree of expert parallelism: parts of the experts, over devices that split samples otherwise.
+            heads: those of `context` that have as many parts of heads in attention, and of the sequence elsewhere.
+            is_folded: whether a part of the sequence of attention is the d-th of twice as many blocks and the d-th from
+                behind, whose work under a causal mask is that of any other; always where it is in such blocks.
         """
         data = len(devices) // (tensor * context)
         if (tensor > 1 and not self._chosen(tensor)) or data > self._most_samples:
@@ -83,9 +88,9 @@ class Grids:
         if (context > 1 and not self.sequence) or (expert > 1 and not self._experts):
             return None
         chosen = {name: self.config(name, devices, data, tensor, rest) for name in self.families}
-        if context > 1:
-            for name in self.families:
-                chosen[name] = self._in_context(name, devices, (data, context, tensor), rest)
+        extents = data, context // heads, heads, tensor
+        for name in self.families if context > 1 else ():
+            chosen[name] = self._in_context(name, devices, extents, rest, is_folded)
         for name, (along, slots) in self._experts.items() if expert > 1 else ():
             degrees = (slots, data * context // expert), (along, expert), (REPLICAS, tensor)
             chosen[name] = grid_config(self.families[name], devices, degrees)
@@ -166,32 +171,46 @@ class Grids:
         return grid_config(family, devices, ((other, data), (axis, tensor)))
 
     def _in_context(
-        self, name: str, devices: Sequence[int], extents: tuple[int, int, int], rest: str
+        self,
+        name: str,
+        devices: Sequence[int],
+        extents: tuple[int, int, int, int],
+        rest: str,
+        is_folded: bool,
     ) -> ParallelConfig:
-        """The configuration of one operator in a grid of data, context and tensor parallelism."""
+        """The configuration of one operator in a grid of data, parts of the sequence, heads and tensor parallelism."""
         family = self.families[name]
         sample = self.samples.get(name)
-        (data, context, tensor) = extents
+        data, parts, heads, tensor = extents
+        context = parts * heads
         if family.is_of_numbers:
             return replicas(devices)
         along = self.sequence.get(name) or REPLICAS
         split = self._chosen(tensor).get(name) if tensor > 1 else None
         if split is None and rest == "sequence":
             split = along
-        if self.fewest == 2 * context and family.most.get(along, 0) >= self.fewest:
-            grid = np.array(devices[: data * context * tensor]).reshape(extents)
-            devices = np.hstack([grid, grid[:, ::-1]]).reshape(-1).tolist()
-            context = self.fewest
+        grid = np.array(devices[: data * context * tensor]).reshape(extents)
+        has_blocks = self.fewest == 2 * parts or (is_folded and self._is_causal)
+        if parts > 1 and has_blocks and family.most.get(along, 0) >= 2 * parts:
+            grid = np.hstack([grid, grid[:, ::-1]])
+            context = 2 * context
+        if name in self.scores and heads > 1:
+            split = self._chosen(tensor * heads).get(name)
+            grid = grid.swapaxes(2, 3)
+            context = context // heads
+            tensor = tensor * heads
         degrees = (sample, data), (along, context), (split or REPLICAS, tensor)
-        return grid_config(family, devices, degrees)
+        return grid_config(family, grid.reshape(-1).tolist(), degrees)
+
+    @cached_property
+    def _is_causal(self) -> bool:
+        """Whether a table says how many keys, that all gather, a query of attention sees."""
+        leaders = (self.families[name].leader for name in self.scores)
+        return any(leader.windows[dim].is_whole for leader in leaders for dim, _ in leader.work)
 
     @cached_property
     def fewest(self) -> int:
-        """Points of the sequence of the operator that has fewest: blocks, where attention is in rounds.
-
-        Where these are two for each part of the sequence, a part is the d-th block and the d-th from behind, whose work
-        under a causal mask is that of any other.
-        """
+        """Points of the sequence of the operator that has fewest: blocks, where attention is in rounds."""
         leaders = ((self.families[name].leader, axis) for name, axis in self.sequence.items())
         return min((leader.extents[axis] for leader, axis in leaders), default=0)
 
@@ -213,6 +232,9 @@ class Grids:
     def scores(self) -> tuple[str, ...]:
         """Leaders that have the axis of the sequence twice, of queries and of keys: the core of attention."""
         times = Counter(name for name, _ in max(self._data_groups, key=len, default=[]))
+        for name, axis in self.sequence.items():  # keys that a table names
+            leader = self.families[name].leader
+            times[name] += sum(leader.windows[dim].axis == axis for dim, _ in leader.work)
         return tuple(name for name in self.families if times[name] > 1)
 
     @cached_property

@@ -36,9 +36,10 @@ from taskflow.searching.budget import Budget
 from taskflow.searching.moves import CHANGES, MOVES, SWEEPS, Move
 from taskflow.searching.moves.away import change_offload
 from taskflow.searching.moves.buckets import change_buckets
+from taskflow.searching.moves.context import next_context, next_ring
 from taskflow.searching.moves.neighbour import count_neighbours, next_neighbour
 from taskflow.searching.moves.order import ORDERS, orders_of
-from taskflow.searching.moves.shape import fitted, plan_of
+from taskflow.searching.moves.shape import fitted, plan_of, samples_of
 from taskflow.searching.outcome import FOUND, Outcome, non_dominated
 from taskflow.searching.population import Leader, Population
 from taskflow.searching.problem import PlanSpace, SearchProblem
@@ -227,16 +228,21 @@ class _Search:
         """Shapes alone: what they gain, changes would take long for."""
         count = len(self.problem.machine.devices)
         shapes = [PlanShape()]
+        arms = [0]
         if plan_of(shapes[0], self.problem) is None:  # there are fewer samples than devices
-            shapes = [PlanShape(tensor=count)]
+            context = max(count // samples_of(self.problem), 1)
+            shapes = [PlanShape(context=context), PlanShape(tensor=count)]
+            arms += [
+                k for k, move in enumerate(self.arms.moves) if move in (next_context, next_ring)
+            ]
         if self.problem.repeat > 1:
             shapes.append(fitted(PlanShape(groups=count), self.problem))
         for shape in shapes:
             plan = plan_of(shape, self.problem)
             if plan is not None and self.budget.used < 1:
                 self.judge(plan, shape.name, _kind_of(shape))
-        while self.budget.used < SHAPING and not self._idle:
-            self._turn(0)
+        while self.budget.used < SHAPING and self._idle < len(arms):
+            self._turn(arms[(self.budget.done + self._idle) % len(arms)])
         leader = next((x for x in self.population.leaders if x.outcome.plan.parts == 1), None)
         if leader is not None and self.problem.has_orders:
             self._order(leader)

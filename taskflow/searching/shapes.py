@@ -30,7 +30,9 @@ class PlanShape(NamedTuple):
         groups: of devices.
         parts: micro-batches for each group; 0: a step of several in a row is one.
         schedule: its name, and the stages of each group.
-        context: parts of the sequence, whose attention goes around a ring (`taskflow.ring`).
+        context: parts of the sequence.
+        heads: parts of them that have as many parts of the heads in attention instead.
+        is_ring: whether attention goes around a ring of the others (`taskflow.ring`), and does not gather keys.
         is_even: whether axes are cut into parts of equal work, not points, where a table says what that is.
     """
 
@@ -43,6 +45,13 @@ class PlanShape(NamedTuple):
     schedule: tuple[str, int] = ONE_STAGE
     is_even: bool = False
     context: int = 1
+    heads: int = 1
+    is_ring: bool = False
+
+    @property
+    def ring(self) -> int:
+        """See `Plan.ring`."""
+        return self.context // self.heads if self.is_ring else 1
 
     @property
     def stages(self) -> int:
@@ -52,7 +61,8 @@ class PlanShape(NamedTuple):
     @property
     def name(self) -> str:
         """What tables call it."""
-        also = f", context {self.context}" * (self.context > 1)
+        also = f", context {self.context}, heads {self.heads}" * (self.context > 1)
+        also += f", ring of {self.ring}" * self.is_ring
         also += ", even work" * self.is_even + ", computed again" * self.is_again + self.state
         if self.groups == 1 and self.parts < 2:
             return (f"tensor {self.tensor}, {self.rest}" if self.tensor > 1 else "data") + also

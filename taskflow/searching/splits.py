@@ -54,6 +54,8 @@ class Splits:
         bound = self.operator.bound
         window = bound.windows[name]
         points = bound.extents[bound.windows[name].axis]
+        if window.is_whole:
+            return 1.0
         lo, hi = window.image((0, points), extent)
         if not self.is_even or hi <= lo:
             return 0.0

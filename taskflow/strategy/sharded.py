@@ -113,7 +113,7 @@ def sharded_config(
     """Of an operator that has `config`, one without replicas on the same devices; None: none, or its parts are unequal.
 
     Replicas are parts along the first axis that has equal ones, as in `fully_sharded`. Where devices got unequal parts
-    of what the operator lacks, samples by their speed, so they do here.
+    of what the operator lacks, samples by their speed, so they do here, where each got one.
     With `hosts`, of every device, replicas of one host are parts, and those of others stay replicas.
     """
     family = Family.of(op)
@@ -128,7 +128,7 @@ def sharded_config(
         return _within_hosts(op, family, {a: degrees[a] for a in kept}, held, hosts)
     replicas = held.shape[-1]
     lacking = [degree for axis, degree in config.degrees if axis not in kept]
-    if len(lacking) == 1 and not isinstance(lacking[0], int):
+    if len(lacking) == 1 and not isinstance(lacking[0], int) and len(lacking[0]) == replicas:
         able = [
             axis
             for axis in op.split_axes

@@ -22,7 +22,7 @@ class Launch:
     `identity` names kernel, pattern and dtypes for cost caches; `combine` is how partial results of each output add up.
     `bound`, its pattern, is for threads that divide a point. `members` are the operators that were fused into it.
     `step`, `pace`, `job`: of several steps and graphs; `phase`: see `graph.phases`. `writes`: what is updated.
-    `crossing`: see `Operator`.
+    `crossing`, `passes`: see `Operator`.
     """
 
     name: str
@@ -41,6 +41,7 @@ class Launch:
     writes: tuple[int, ...] = ()
     pace: int = 1
     crossing: int = -1
+    passes: tuple[int, ...] = ()
 
     @property
     def split(self) -> str:

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import ops
 import taskflow
 from taskflow import Graph, Image, MachineModel, ParallelConfig, checkpoint
 from tests import tiny
@@ -53,6 +54,26 @@ def test_the_work_of_a_device_is_what_its_points_read(parts):
         exact = [3.0 * 2 * (high - low)[a:b].sum() for a, b in pairwise(bounds)]
         np.testing.assert_array_equal(rows.flops[is_point], np.repeat(exact, 2))
         assert graph.operator("op").total_flops == sum(exact) * 2
+
+
+def test_the_work_of_causal_attention_is_that_of_the_keys_seen_and_all_keys_are_gathered():
+    graph = Graph()
+    q, k, v = (graph.parameter(name, (1, 8, 2, 3), 1.0, "float64") for name in "qkv")
+    y = ops.fused_attention(q, k, v, is_causal=True, name="attention")
+    taskflow.differentiate(ops.mean(y), [q, k, v])
+    machine = MachineModel.uniform(4)
+    strategy = taskflow.single_device(graph, machine)
+    axis = graph.operator("attention").bound.terms[0].dims[1][0]
+    strategy["attention"] = ParallelConfig({axis: 4})
+    rows = taskflow.lower(graph, strategy, machine)
+    seen = np.array([1 + 2, 3 + 4, 5 + 6, 7 + 8]) * 2  # of all heads
+    for name, products in (("attention", 2), ("attention.dx", 5)):
+        points = [row for row in range(len(rows)) if rows.name(row) == name]
+        work = rows.flops[[row for row in points if rows.kind[row] == taskflow.Kind.POINT]]
+        np.testing.assert_allclose(work, 2 * products * seen * 3)
+    windows = graph.operator("attention").windows
+    assert windows["t"].image((0, 1), 8) == windows["t"].image((5, 8), 8) == (0, 8)
+    assert windows["t"] != Image(axis, windows["t"].low, windows["t"].high)
 
 
 def with_constant(values):

@@ -7,7 +7,9 @@ import ops
 import taskflow
 from taskflow import CostModel, Graph, Kind, MachineModel, ParallelConfig, Plan, Strategy, lower
 from taskflow.report.describe import describe_plan
+from taskflow.schedule.put_off import computed_again
 from taskflow.searching.grids import Grids
+from taskflow.strategy.sharded import shard_state
 from tests import laws
 from tests.strategies import Model, feeds_of, random_strategy
 
@@ -78,7 +80,7 @@ def test_keys_go_from_each_device_to_the_next():
     graph = taskflow.ring(attention(is_causal=False).graph, COUNT)
     rows = lower(graph, along(graph, tuple(range(COUNT))), MACHINE)
     around = [((d - 1) % COUNT, d) for d in range(COUNT)]
-    assert sorted(moved(rows, "attention.k")) == sorted(around * (COUNT - 1))
+    assert sorted(moved(rows, "attention.scores.keys.0")) == sorted(around * (COUNT - 1))
 
 
 def test_what_a_mask_hides_moves_nothing_and_all_parts_have_equal_work():
@@ -88,10 +90,57 @@ def test_what_a_mask_hides_moves_nothing_and_all_parts_have_equal_work():
     assert strategy["attention.q"] == ParallelConfig({"s": 8}, zig_zag)
     assert strategy["attention.scores"] == ParallelConfig({"s": 8}, zig_zag)
     rows = lower(graph, strategy, MACHINE)
-    assert len(moved(rows, "attention.k")) == COUNT * (COUNT - 1) * 3 // 2  # of two blocks each
+    keys = moved(rows, "attention.scores.keys.0")
+    assert len(keys) == COUNT * (COUNT - 1) * 3 // 2  # of two blocks each
     rounds = [k for k in range(len(rows)) if ".round" in rows.name(k)]
     work = np.bincount(rows.device[rounds], rows.flops[rounds])
     assert (work == work[0]).all() and work[0] > 0
+
+
+@pytest.mark.parametrize("count, heads", [(2, 2), (1, 2), (1, 1)])
+def test_some_devices_have_parts_of_the_heads_in_attention_and_all_equal_work(count, heads):
+    """Around a ring, and where keys are gathered, by those that have a block and the one as far from behind."""
+    model = attention()
+    graph = taskflow.ring(model.graph, count)
+    context = 2 * heads
+    strategy = Grids(graph).strategy(
+        range(context), 1, context=context, heads=heads, is_folded=True
+    )
+    assert dict(strategy["attention.scores"].degrees).get("k", 1) == heads
+    rows = lower(graph, strategy, MACHINE)
+    points = [k for k in range(len(rows)) if "attention.scores" in rows.name(k) and rows.flops[k]]
+    work = np.bincount(rows.device[points], rows.flops[points])
+    assert (work == work[0]).all() and len(work) == context
+    whole = run(model.graph, taskflow.single_device(model.graph, MACHINE), model.feeds)
+    laws.assert_close(run(graph, strategy, model.feeds), whole, 1e-10)
+
+
+def test_state_is_sharded_where_a_device_has_several_parts_of_even_work():
+    model = attention()
+    grid = Grids(model.graph).strategy(range(2), 1, context=2, is_folded=True)
+    uneven = taskflow.even_work(model.graph, MACHINE, grid)
+    assert not isinstance(dict(uneven["attention.q"].degrees)["s"], int)
+    whole = run(model.graph, taskflow.single_device(model.graph, MACHINE), model.feeds)
+    strategy = shard_state(model.graph, uneven)
+    assert strategy != uneven
+    laws.assert_close(run(model.graph, strategy, model.feeds), whole, 1e-10)
+
+
+def test_rounds_keep_their_order_in_lists_and_what_is_brought_for_them_is_not_computed_again():
+    model = attention()
+    graph = taskflow.ring(model.graph, COUNT)
+    rows = lower(graph, Grids(graph).strategy(range(COUNT), 1, context=COUNT), MACHINE)
+    assert not computed_again(rows).any()
+    ordered = taskflow.reorder(rows, CostModel.analytic(MACHINE), "forward_first")
+    for device in range(COUNT):
+        in_turn = [
+            [r.name(k) for k in np.flatnonzero((r.kind == Kind.POINT) & (r.device == device))]
+            for r in (rows, ordered)
+        ]
+        program, listed = ([name for name in names if ".round" in name] for names in in_turn)
+        assert program == listed
+    feeds = laws.run(ordered, model.feeds, 2, watch=True)
+    laws.assert_close(feeds, laws.run(rows, model.feeds, 2), 0)
 
 
 def test_copies_half_as_long_as_products_are_hidden():

@@ -16,7 +16,7 @@ from taskflow.searching.moves.again import change_again
 from taskflow.searching.moves.away import change_offload
 from taskflow.searching.moves.buckets import change_buckets
 from taskflow.searching.moves.chain import change_chain
-from taskflow.searching.moves.context import next_context
+from taskflow.searching.moves.context import next_context, next_ring
 from taskflow.searching.moves.cut import move_cut
 from taskflow.searching.moves.groups import change_groups
 from taskflow.searching.moves.kin import change_kin
@@ -34,6 +34,7 @@ MOVES: tuple[Move, ...] = (
     next_shape,
     next_order,
     next_context,
+    next_ring,
     change_again,
     change_offload,
     change_groups,

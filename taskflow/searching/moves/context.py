@@ -1,30 +1,40 @@
-"""The sequence is cut, where there are fewer samples than devices, and attention goes around a ring."""
+"""The sequence is cut, where there are fewer samples than devices: attention gathers keys, or goes around a ring.
+
+All devices of a sample are used: parts of the sequence in attention, times neighbours that have parts of the heads
+there and of the sequence elsewhere (all-to-all, Jacobs et al., "DeepSpeed Ulysses", arXiv 2309.14509), times tensor
+parallelism. Both at once are those of Fang and Zhao, "USP", arXiv 2405.07719.
+"""
 
 from __future__ import annotations
 
 import numpy as np
 
 from taskflow.schedule.plan import Plan
+from taskflow.searching.grids import RESTS
 from taskflow.searching.moves.shape import plan_of, samples_of
 from taskflow.searching.placement import divisors
 from taskflow.searching.problem import SearchProblem
 from taskflow.searching.shapes import PlanShape
 
 
-def next_context(plan: Plan, problem: SearchProblem, generator: np.random.Generator) -> Plan | None:
-    """The rule of a plan, or the plainest, with other parts of the sequence that nobody judged.
-
-    Tensor parallelism is as it is, or over what samples and parts leave of the devices.
-    """
-    count = len(problem.machine.devices)
-    samples = samples_of(problem)
-    if problem.space is not None or samples >= count:
-        return None
+def next_context(
+    plan: Plan, problem: SearchProblem, generator: np.random.Generator, is_ring: bool = False
+) -> Plan | None:
+    """The rule of a plan, or the plainest, with other parts of the sequence that nobody judged, the most first."""
     shape = problem.shapes.get(id(plan), PlanShape())
-    for context in divisors(count):
-        left = max(count // (context * samples * shape.groups), 1)
-        for tensor in (shape.tensor, left):
-            changed = plan_of(shape._replace(context=context, tensor=tensor), problem)
-            if changed is not None and problem.is_new(changed):
-                return changed
+    left = len(problem.machine.devices) // (samples_of(problem) * shape.groups)
+    if problem.space is not None or left < 2:
+        return None
+    degrees = [(parts, t) for parts in divisors(left)[is_ring:] for t in divisors(left // parts)]
+    for parts, tensor in degrees if is_ring else degrees[::-1]:
+        context = left // tensor
+        cut = shape._replace(tensor=tensor, context=context, heads=context // parts)
+        cut = cut._replace(rest=RESTS[-1] if tensor > 1 else RESTS[0], is_ring=is_ring)
+        if problem.is_new(changed := plan_of(cut, problem)):
+            return changed
     return None
+
+
+def next_ring(plan: Plan, problem: SearchProblem, generator: np.random.Generator) -> Plan | None:
+    """The same with attention that goes around a ring of these parts, the fewest first: each is a round of rows."""
+    return next_context(plan, problem, generator, is_ring=True)

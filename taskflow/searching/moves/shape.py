@@ -116,8 +116,9 @@ def _lay_out(shape: PlanShape, problem: SearchProblem) -> Plan | None:
     if shape.groups > 1 and samples_of(problem) % (parts * (size // split)):
         return None
     try:
-        first = problem.variant(Plan(Strategy({}), ring=shape.context))
-        strategy = first.grids.strategy(range(size), shape.tensor, shape.rest, shape.context)
+        first = problem.variant(Plan(Strategy({}), ring=shape.ring))
+        tensor, rest, context, heads = shape.tensor, shape.rest, shape.context, shape.heads
+        strategy = first.grids.strategy(range(size), tensor, rest, context, 1, heads, True)
     except ValueError:  # no attention that can go around a ring
         return None
     if strategy is None or (shape.is_again and not again):
@@ -143,7 +144,7 @@ def _lay_out(shape: PlanShape, problem: SearchProblem) -> Plan | None:
         shape.schedule[0] if parts > 1 else problem.first_order,
         again,
         tuple(r.name for r in problem.graph.parameters) if shape.state == HOMES else (),
-        ring=shape.context,
+        ring=shape.ring,
     )
     if shape.state == WHOLE:
         return plan
