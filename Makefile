@@ -61,6 +61,7 @@ peers: $(STAMP)
 	  || echo "torch for CPUs cannot be had: the tests that compare with it will skip" >&2
 	@$(FETCH) 'transformers>=5,<6' 2>/dev/null \
 	  || echo "transformers cannot be had: its architectures are left out of the tests that import them" >&2
+	@$(VENV)/python -c "import torch.export, torch.distributed.tensor, transformers" 2>/dev/null || true # compiled once
 
 # Tests of pages look at them in a real browser, and of traces in Perfetto; without these they skip by name.
 browser: chromium $(STAMP)

@@ -27,25 +27,32 @@ PANELS, PANEL_BYTES = (
 
 
 def contiguous(ctx: Context, slot: object, a: Array) -> Array:
-    """`a`, copied to scratch memory unless it is contiguous; read-only like `a`, for which kernels are compiled."""
+    """`a`, copied to scratch memory unless it is contiguous; to be read."""
+    return read_only(packed(ctx, slot, a))
+
+
+def packed(ctx: Context, slot: object, a: Array) -> Array:
+    """As `contiguous`, of an array that is written, too."""
     if a.flags.c_contiguous:
         return a
     copy = ctx.scratch(slot, a.shape, a.dtype)
     ctx.xp.copyto(copy, a)
-    if not getattr(a.flags, "writeable", True):
-        copy = copy.view()
-        copy.flags.writeable = False
     return copy
 
 
+def read_only(a: Array) -> Array:
+    """`a`, of which nothing is written: as the inputs of tasks are, so that kernels are compiled for that alone."""
+    if getattr(a.flags, "writeable", False):
+        a = a.view()
+        a.flags.writeable = False
+    return a
+
+
 def zeros(ctx: Context, slot: object, shape: Sequence[int], dtype: DTypeLike) -> Array:
-    """In scratch memory; read-only, as the inputs in whose place they stand: kernels are compiled for that."""
+    """In scratch memory, in the place of an input."""
     made = ctx.scratch(slot, shape, dtype)
     ctx.xp.copyto(made, 0)
-    view = made.view()
-    if hasattr(view.flags, "writeable"):
-        view.flags.writeable = False
-    return view
+    return read_only(made)
 
 
 def work_array(ctx: Context, slot: object, a: Array) -> Array:

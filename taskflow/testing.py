@@ -1,7 +1,7 @@
 """Checks for operators, public: what every operator must pass, custom ones too.
 
 `check_operator` runs the real executor on small float64 arrays: values against a plain NumPy reference, gradients
-against central finite differences, and every split of every axis against the unsplit operator, forward and backward,
+against central finite differences, and every split of every axis against the unsplit operators, forward and backward,
 in memory that is poisoned, between red zones, and with every task's privileges verified. Differences of float32 show no
 gradient, so a graph of another dtype is checked in its float64 twin, and what it gives itself against the twin's.
 """
@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import zip_longest
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from taskflow.backend import Context
 from taskflow.core.random import fill, random_key
 from taskflow.execute import Executor
 from taskflow.graph.differentiate import differentiate
-from taskflow.graph.family import families
+from taskflow.graph.family import Family, families
 from taskflow.graph.graph import Graph, LogicalRegion, Operator
 from taskflow.graph.rebuild import replace_regions
 from taskflow.lowering import lower
@@ -31,6 +32,7 @@ from taskflow.tasks.task_graph import Array
 
 Build = Callable[[], tuple[Graph, LogicalRegion]]
 Values = Mapping[str, Array]
+Split = tuple[str, str, int]  # operator, axis, degree
 
 _ROUNDED = {
     "float32": 1e-4,
@@ -58,7 +60,7 @@ def check_operator(
     tolerance: float = 1e-10,
     seed: int = 0,
     moved: int = 200,
-) -> list[tuple[str, str, int]]:
+) -> list[Split]:
     """Check the operators of a small graph.
 
     Args:
@@ -110,24 +112,41 @@ def _check_splits(
     base: _Results,
     degrees: Sequence[int],
     tolerance: float,
-) -> list[tuple[str, str, int]]:
-    """Every split of every axis against the whole operators; the splits."""
-    checked = []
-    graph = lowering.graph
-    for family in families(graph):
-        op = family.leader
-        for axis in () if op.kernel.function in (_dot, _scale) else op.split_axes:
-            for degree in degrees:
-                if not family.allows({axis: degree}):  # too short, or an inner axis of a group
-                    continue
-                split = _run(
-                    lowering,
-                    values,
-                    Strategy({**_whole(graph), op.name: ParallelConfig({axis: degree})}),
-                )
-                _assert_same(split, base, tolerance, f"'{op.name}' split {axis}:{degree}")
-                checked.append((op.name, axis, degree))
-    return checked
+) -> list[Split]:
+    """Every split of every axis against the whole operators; the splits.
+
+    Operators are split together, the k-th split of each in one run; if that fails, alone, to name the one that does.
+    """
+    checked = [_splits_of(family, degrees) for family in families(lowering.graph)]
+
+    def check(*splits: Split) -> None:
+        configs = {name: ParallelConfig({axis: degree}) for name, axis, degree in splits}
+        split = _run(lowering, values, Strategy({**_whole(lowering.graph), **configs}))
+        where = ", ".join(f"'{name}' split {axis}:{degree}" for name, axis, degree in splits)
+        _assert_same(split, base, tolerance, where)
+
+    for together in zip_longest(*checked):
+        splits = [split for split in together if split]
+        try:
+            check(*splits)
+        except Exception:
+            for split in splits:
+                check(split)
+            raise
+    return [split for splits in checked for split in splits]
+
+
+def _splits_of(family: Family, degrees: Sequence[int]) -> list[Split]:
+    """Those that are neither finer than an axis nor along an inner one of a group."""
+    op = family.leader
+    if op.kernel.function in (_dot, _scale):
+        return []
+    return [
+        (op.name, axis, degree)
+        for axis in op.split_axes
+        for degree in degrees
+        if family.allows({axis: degree})
+    ]
 
 
 def _refuse_what_cannot_be_checked(

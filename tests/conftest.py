@@ -43,8 +43,16 @@ settings.load_profile(
 TESTS_OF = pytest.StashKey[Counter[str]]()  # of every file that was collected, how many tests
 
 
+def pytest_collectstart(collector: pytest.Collector) -> None:
+    """Also a file that has no test here, as it asks for what is not installed."""
+    if isinstance(collector, pytest.Module):
+        collector.config.stash.setdefault(TESTS_OF, Counter())[collector.nodeid] += 0
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    config.stash[TESTS_OF] = Counter(item.nodeid.partition("::")[0] for item in items)
+    config.stash.setdefault(TESTS_OF, Counter()).update(
+        item.nodeid.partition("::")[0] for item in items
+    )
     skipped.pytest_collection_modifyitems(config, items)
     if named := [item.nodeid for item in items if " at 0x" in item.nodeid]:
         raise pytest.UsageError(f"another name in each process: {named[0]}")

@@ -1,15 +1,14 @@
 // CUDA C as C++: blocks run one after the other, and so do the warps of a block: each up to __syncthreads, at which no
 // warp goes on before all are there. The lanes of a warp are fibers that take turns at __syncwarp and at shuffles. So a
 // warp runs far ahead of another where a barrier lacks, and a thread that waits at another barrier hangs nobody.
-// With SHIM_WORDS it has the words of CUDA alone, for whom expands the macros of a source.
-#ifdef SHIM_WORDS
-#define __global__ static
+#define __global__
 #define __device__
 #define __shared__ static
 #define __align__(bytes) __attribute__((aligned(bytes)))
 #define __launch_bounds__(threads)
-#else
+#ifndef SHIM_WORDS  // else it has the words of CUDA alone, for whom expands the macros of a source
 #include <cmath>
+#include <utility>
 
 // In shim.cpp, which is compiled once for all kernels.
 namespace shim {
@@ -28,7 +27,24 @@ extern double* slots;  // what each thread shows the others of its warp
 void leave(State state);
 // `kernel(data)` is what one thread does.
 void run_blocks(long long grid, long long block, void (*kernel)(void*), void* data);
+
+// All blocks of a kernel, whose arguments take 8 bytes each.
+template <typename... Parameters, std::size_t... K>
+void run(void (*kernel)(Parameters...), long long grid, long long block, char* args, std::index_sequence<K...>) {
+  auto thread = [=] { kernel(*(Parameters*)(args + 8 * K)...); };
+  run_blocks(grid, block, [](void* data) { (*(decltype(thread)*)data)(); }, &thread);
+}
+
+template <typename... Parameters>
+void run(void (*kernel)(Parameters...), long long grid, long long block, char* args) {
+  run(kernel, grid, block, args, std::index_sequence_for<Parameters...>());
+}
 }  // namespace shim
+#define SHIM_RUN(name)                                                              \
+  extern "C" __attribute__((visibility("default"))) void run_##name(                \
+      long long grid, long long block, char* args) {                                \
+    shim::run(name, grid, block, args);                                             \
+  }
 using namespace shim;
 
 static void __syncthreads() { leave(AT_BLOCK); }

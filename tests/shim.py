@@ -8,7 +8,6 @@ phase.
 import atexit
 import ctypes
 import hashlib
-import json
 import os
 import re
 import shutil
@@ -48,7 +47,7 @@ def compile_for(text, architecture):
 
 
 COMPILER = shutil.which("g++")
-_KERNEL = re.compile(r'extern "C"\s+static\s+void\s+(\w+)\s*\(([^)]*)\)')
+_KERNEL = re.compile(r'extern "C"\s+void\s+(\w+)\s*\(([^)]*)\)')
 _NUMBERS = {
     "double": ctypes.c_double,
     "float": ctypes.c_float,
@@ -61,7 +60,15 @@ _CACHE = ROOT / ".cache" / "shim"
 # In C++ 14 <cmath> is half as long, and no library is linked: 0.05 s of the processor a source, it was 0.15.
 # A vector that is read where it cannot be on a GPU traps: the process ends.
 _CHECKS = "-fsanitize=alignment", "-fsanitize-undefined-trap-on-error"
-_OPTIONS = "-std=c++14", "-O0", "-w", "-fPIC", "-fno-threadsafe-statics", *_CHECKS
+_OPTIONS = (
+    "-std=c++14",
+    "-O0",
+    "-w",
+    "-fPIC",
+    "-fvisibility=hidden",
+    "-fno-threadsafe-statics",
+    *_CHECKS,
+)
 # No library is linked: this process has all that a kernel calls.
 _LINKED = "-shared", "-nostdlib", "-fno-use-linker-plugin"
 _HEADER, _RUNNER = (Path(__file__).with_name(f"shim.{suffix}") for suffix in ("h", "cpp"))
@@ -69,20 +76,19 @@ _HEADER, _RUNNER = (Path(__file__).with_name(f"shim.{suffix}") for suffix in ("h
 
 @cache
 def library(source):
-    """The kernels of a source, by name, and their parameters; what was compiled is kept on disk."""
+    """The kernels of a source, `run_` before their names; what was compiled is kept on disk."""
     load_runner()
-    kept, table = kept_as(source, _HEADER.read_text(), runner("", ""), *_OPTIONS)
-    if not table.exists():
-        build(source, kept, table)
-    found = json.loads(table.read_text())
-    return ctypes.PyDLL(str(kept)), {name: kinds(parameters) for name, parameters in found}
+    kept = kept_as(source.text, _HEADER.read_text(), *_OPTIONS)
+    if not kept.exists():
+        build(source, kept)
+    return ctypes.PyDLL(str(kept))
 
 
 @cache
 def load_runner():
     """What all kernels call; it has one state, so kernels keep the interpreter's lock."""
     options = "-std=c++14", "-O2", "-U_FORTIFY_SOURCE", "-fPIC", "-shared"
-    kept, _ = kept_as(_HEADER.read_text(), _RUNNER.read_text(), *options)
+    kept = kept_as(_HEADER.read_text(), _RUNNER.read_text(), *options)
     if not kept.exists():
         with tempfile.TemporaryDirectory() as name:
             made = Path(name, "runner.so")
@@ -92,9 +98,9 @@ def load_runner():
 
 
 def kept_as(*texts):
-    """Where a library of these texts and its table are."""
+    """Where a library of these texts is."""
     key = hashlib.blake2b("".join(texts).encode(), digest_size=16).hexdigest()
-    return _CACHE / f"{key}.so", _CACHE / f"{key}.json"
+    return _CACHE / f"{key}.so"
 
 
 def keep(made, kept):
@@ -105,37 +111,24 @@ def keep(made, kept):
     beside.rename(kept)
 
 
-def build(source, kept, table):
-    """Compile a source to `kept`, and write the names and parameters of its kernels to `table`."""
+def build(source, kept):
+    """Compile a source to `kept`; what generated ones share is compiled once."""
+    shared = source.text.removesuffix(source.generated) if source.generated else ""
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        text = expand(source, folder)
-        found = _KERNEL.findall(text)
-        text = "\n".join(
-            [re.sub(r'extern "C"\s+static', "static", text), *(runner(*kernel) for kernel in found)]
-        )
-        (folder / "kernels.cpp").write_text(text)
-        compile_cpp(
-            folder,
-            *_OPTIONS,
-            "-include",
-            str(header()),
-            "kernels.cpp",
-            *_LINKED,
-            "-o",
-            "kernels.so",
-        )
-        (folder / "table.json").write_text(json.dumps(found))
-        keep(folder / "kernels.so", kept)
-        keep(folder / "table.json", table)
+        runners = "\n".join(f"SHIM_RUN({kernel})" for kernel in source._signatures)
+        text = f"{source.text.removeprefix(shared)}\n{runners}\n"
+        Path(name, "kernels.cpp").write_text(text)
+        files = "-include", str(header(shared)), "kernels.cpp", *_LINKED, "-o", "kernels.so"
+        compile_cpp(name, *_OPTIONS, *files)
+        keep(Path(name, "kernels.so"), kept)
 
 
 @cache
-def header():
-    """The header, compiled before all that include it."""
+def header(shared):
+    """The header and what sources share, compiled before all that include it."""
     folder = Path(tempfile.mkdtemp())
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    (folder / _HEADER.name).write_text(_HEADER.read_text())
+    (folder / _HEADER.name).write_text(f"{_HEADER.read_text()}\n{shared}")
     compile_cpp(folder, *_OPTIONS, "-x", "c++-header", _HEADER.name, "-o", f"{_HEADER.name}.gch")
     return folder / _HEADER.name
 
@@ -147,18 +140,12 @@ def compile_cpp(folder, *arguments):
     ).stdout
 
 
-def expand(source, folder):
-    """The source with its macros spelled out."""
-    (folder / "source.cpp").write_text(f'#include "{_HEADER}"\n{source}')
-    return compile_cpp(folder, "-DSHIM_WORDS", "-E", "-P", "source.cpp")
-
-
-def runner(name, parameters):
-    """A function that runs all blocks of a kernel."""
-    names = ", ".join(re.findall(r"(\w+)\s*(?:,|$)", parameters))
-    thread = f"auto thread = [=] {{ {name}({names}); }};"
-    call = "run_blocks(grid, block, [](void* data) { (*(decltype(thread)*)data)(); }, &thread);"
-    return f'extern "C" void run_{name}(long long grid, long long block, {parameters}) {{ {thread} {call} }}'
+def kernels_in(source):
+    """Name -> what every parameter is to g++, of each kernel of a text."""
+    with tempfile.TemporaryDirectory() as name:
+        Path(name, "source.cpp").write_text(f'#include "{_HEADER}"\n{source}')
+        text = compile_cpp(name, "-DSHIM_WORDS", "-E", "-P", "source.cpp")
+    return {name: kinds(parameters) for name, parameters in _KERNEL.findall(text)}
 
 
 def kinds(parameters):
@@ -190,12 +177,12 @@ def refuse_unconverted(signature, args):
             assert dtype.name == (parameter.dtype or dtype.name), f"{where}, and gets {dtype}"
 
 
-def bits_of(kind, value):
-    """A number or address as a GPU reads it: its bits, whatever they meant where they come from."""
+def bits_of(value):
+    """A number or address as a GPU reads it: its bits, whatever they meant where they come from, and no more."""
     if isinstance(value, np.ndarray):
         assert value.flags.c_contiguous
-        return kind(value.ctypes.data)
-    return kind.from_buffer_copy(value.tobytes())
+        value = np.uint64(value.ctypes.data)
+    return value.tobytes().ljust(8, b"\xff")
 
 
 class _Arrays:
@@ -266,12 +253,11 @@ class ShimStreams(FakeStreams):
         self.xp = _Arrays()
 
     def kernel(self, source, name):
-        functions, parameters = library(source.text)
-        function, signature = getattr(functions, f"run_{name}"), source.signature(name)
+        function, signature = getattr(library(source), f"run_{name}"), source.signature(name)
 
         def launch(blocks, block, args):
             refuse_unconverted(signature, args)
-            values = map(bits_of, parameters[name], args)
-            function(ctypes.c_longlong(blocks), ctypes.c_longlong(block), *values)
+            values = b"".join(map(bits_of, args))
+            function(ctypes.c_longlong(blocks), ctypes.c_longlong(block), values)
 
         return launch

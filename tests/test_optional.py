@@ -19,13 +19,14 @@ from tests.conftest import TESTS_OF
 from tests.sources import ROOT, imports_in, owner, sources
 
 EXAMPLES = "tests/test_doctests.py"
+ASKED = r"\b(importorskip|find_spec|import_module)"  # not `Device("cuda")`
 
 
-def files_that_want(*optional):
+def files_that_want(*optional, by=ASKED):
     """Files of tests that import one of these modules, or name one of these programs, or import a test that does."""
     modules = sources("tests")
     names = "|".join(map(re.escape, optional))
-    word = re.compile(rf"\b(import|from) +({names})\b|\(\s*[\"']({names})[\"'.]")
+    word = re.compile(rf"\b(import|from) +({names})\b|{by}\(\s*[\"']({names})[\"'.]")
     wanting = {name for name, path in modules.items() if word.search(path.read_text("utf-8"))}
     imports = [(each.importer, owner(each.name, modules)) for each in imports_in("tests")]
     while more := {a for a, b in imports if b in wanting} - wanting:
@@ -69,7 +70,7 @@ def test_a_module_may_be_missing(module, tmp_path, pytestconfig):
 
 @pytest.mark.slow
 def test_programs_may_be_missing(tmp_path, pytestconfig):
-    files = files_that_want(*hidden.PROGRAMS)
+    files = files_that_want(*hidden.PROGRAMS, by="")
     path = hidden.path_without(tmp_path, *hidden.PROGRAMS)
     there = count_there(pytestconfig, files)
     assert found_tests({"PYTHONPATH": str(ROOT), "PATH": path}, files) == there > 0

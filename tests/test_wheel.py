@@ -90,6 +90,18 @@ def installed(wheel, is_here, folder):
     return python, {}
 
 
+NAMES = "print(taskflow.__version__, taskflow.__file__, ops.models.gpt.build.__name__)"
+SIZES = "ops.models.lenet:build", "--arg", "batch=8", "--devices", "2"
+SEARCH = "search", *SIZES, "--proposals", "20"
+REPORT = "report", *SIZES, "--no-what-if", "--no-baselines", "--out", "p.html"
+
+
+def and_commands(program, *commands):
+    """A program that calls commands at last, so that one process imports for all of them."""
+    calls = [f"if main({command!r}): sys.exit({command!r})" for command in commands]
+    return "\n".join([program, "import sys", "from taskflow.cli import main", *calls])
+
+
 @pytest.mark.parametrize("is_here", [True, False], ids=["here", "another"])
 def test_an_installed_wheel_works(wheel, is_here, tmp_path):
     python, more = installed(wheel, is_here, tmp_path)
@@ -97,23 +109,20 @@ def test_an_installed_wheel_works(wheel, is_here, tmp_path):
     away.mkdir()
     environment = {n: v for n, v in os.environ.items() if n != "PYTHONPATH"} | more
     place = {"cwd": away, "env": environment}
-    script = "import ops, taskflow; print(taskflow.__version__, taskflow.__file__, ops.models.gpt.build.__name__)"
-    found, file, build = run(python, "-c", script, **place).split()
+    program = and_commands(f"import ops, taskflow\n{NAMES}", ("machine", "h100"))
+    line, machine = run(python, "-c", program, **place).split("\n", 1)
+    found, file, build = line.split()
     assert (found, build) == (taskflow.__version__, "build") and file.startswith(str(tmp_path))
+    assert machine.startswith("h100: 8 devices on 1 hosts")
     command = (python, "-m", "taskflow")
     assert run(*command, "--version", **place) == f"taskflow {found}\n"
-    assert run(*command, "machine", "h100", **place).startswith("h100: 8 devices on 1 hosts")
     if is_here:
-        model, sizes = "ops.models.lenet:build", ("--arg", "batch=8", "--devices", "2")
-        for flags in ((), ("-O",)):  # without asserts all is the same
-            assert "ms predicted" in run(python, *flags, "-c", FIRST_MODEL, **place)
-            search = ("search", model, *sizes, "--proposals", "20")
-            said = run(python, *flags, *command[1:], *search, **place)
-            assert re.search(r"a step after \d+ proposals", said), said
-        options = ("--no-what-if", "--no-baselines", "--out", "p.html")
-        assert run(*command, "report", model, *sizes, *options, **place).startswith(
-            "written: p.html"
-        )
+        searched = r"ms predicted.*a step after \d+ proposals"
+        program = and_commands(FIRST_MODEL, SEARCH)
+        said = run(python, "-O", "-c", program, **place)  # without asserts all is the same
+        assert re.search(searched, said, re.DOTALL), said
+        said = run(python, "-c", and_commands(program, REPORT), **place)
+        assert re.search(rf"{searched}.*written: p\.html", said, re.DOTALL), said
         assert "function renderAll" in (away / "p.html").read_text()
     done = subprocess.run(
         [*map(str, command), "doctor", "--json"], capture_output=True, text=True, **place

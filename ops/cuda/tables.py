@@ -10,7 +10,7 @@ from functools import partial
 from math import prod
 
 from ops.cuda.kernels import BLOCK, constant, launch, source, widest
-from ops.tiles import contiguous, deliver, sum_array, work_array
+from ops.tiles import contiguous, deliver, packed, sum_array, work_array
 from taskflow import Array, Context, Kernel
 
 EMBEDDING = source("embedding")
@@ -98,7 +98,7 @@ def update_rows(
     works = [
         ctx.scratch(("work", k), gradients.shape, table.dtype) for k, table in enumerate(tables)
     ]
-    wholes = [contiguous(ctx, ("table", k), table) for k, table in enumerate(tables)]
+    wholes = [packed(ctx, ("table", k), table) for k, table in enumerate(tables)]
     _sum_segments(ctx, "place", str(sums.dtype), (gradients, keys, sums), rows, 1)
     threads = count * _threads(width)
     block = _threads(width)

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from ops.tiles import contiguous
+from ops.tiles import contiguous, read_only, zeros
 from taskflow import Array, Context, Window, njit
 
 _BLOCK_BYTES = 2 << 20  # transformed tiles of as many outputs at a time as stay near the core
@@ -49,14 +49,13 @@ def forward(
         _weights_transform(weight.dtype), nine.reshape(9, -1), out=matrices.reshape(16, -1)
     )
     if bias is None:
-        bias = ctx.scratch("no bias", (y.shape[3],), y.dtype)
-        ctx.xp.copyto(bias, 0)
+        bias = zeros(ctx, "no bias", (y.shape[3],), y.dtype)
     line = _lines(ctx, "line", x, y)
     short_line = ctx.scratch("short line", (4, y.shape[3]), y.dtype)
     for images, lines, inputs, outputs in _blocks(ctx, x, y):
         ctx.call(read_tiles, _flat(x[images]), inputs, line, corner[0] + lines.start, corner[1])
         ctx.xp.matmul(_as_matrices(inputs), matrices, out=_as_matrices(outputs))
-        ctx.call(write_outputs, outputs, _flat(y[images, lines]), short_line, bias)
+        ctx.call(write_outputs, outputs, _flat(y[images, lines]), short_line, read_only(bias))
 
 
 def gradient_x(ctx: Context, gy: Array, weight: Array, gx: Array, corner: tuple[int, int]) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 from ops.expressions import cuda_source, passes
 from ops.expressions.expression import Expression
 from ops.expressions.program import OUT, Pass, Program
-from ops.tiles import contiguous, deliver, last, work_array
+from ops.tiles import deliver, last, packed, read_only, work_array
 from taskflow import Array, Context, Kernel, Operator, Pointwise
 
 DTYPES = ("float32", "float64")
@@ -327,10 +327,7 @@ def run_loop(
 
 def _as_compiled(a: Array, is_set: bool) -> Array:
     """What loops are compiled for: an array that is only read cannot be written, whoever else may."""
-    if not is_set and a.flags.writeable:
-        a = a.view()
-        a.flags.writeable = False
-    return a
+    return a if is_set else read_only(a)
 
 
 @cache
@@ -363,7 +360,7 @@ def _seen(ctx: Context, slot: object, a: Array, shape: Sequence[int], layout: st
         whole = ctx.scratch(slot, shape, a.dtype)
         ctx.xp.copyto(whole, a)
         return whole
-    return contiguous(ctx, slot, a)
+    return packed(ctx, slot, a)
 
 
 def _in_parts(
@@ -378,7 +375,7 @@ def _in_parts(
     seen = {}
     for names, a in arrays.items():
         is_read = any(name in one.reads for name in names.split())
-        works[names] = contiguous(ctx, names, a) if is_read else work_array(ctx, names, a)
+        works[names] = packed(ctx, names, a) if is_read else work_array(ctx, names, a)
         seen[names] = works[names].reshape(-1, len(names.split()), a.shape[-1]), 0
     run_parts(ctx, one, seen, numbers, contracts)
     for names, a in arrays.items():

@@ -17,7 +17,7 @@ from ops.cuda import rows as gpu_rows
 from ops.loss.by_class import known_targets, reduce_rows
 from ops.loss.pairwise import check_reduction
 from ops.loss.softmax import check_ignored
-from ops.tiles import add_product, check_classes, contiguous, deliver, rows, work_array
+from ops.tiles import add_product, check_classes, contiguous, deliver, read_only, rows, work_array
 from taskflow import Array, Context, Kernel, LogicalRegion, Operator
 
 PART_BYTES = 1 << 26  # of scores that there are at once
@@ -132,7 +132,7 @@ def _forward(ctx: Context, x: Array, weight: Array, t: Array, losses: Array, lev
     row = ctx.scratch("row", (len(weight),), x.dtype)
     for part in _parts(len(x), len(weight), x.dtype.itemsize):
         scores = _scores(ctx, x, weight, part)
-        cpu_rows.cross_entropy(scores, t[part], row, level[part])
+        cpu_rows.cross_entropy(read_only(scores), t[part], row, level[part])
         right = ctx.xp.take_along_axis(scores, t[part, None], axis=1)[:, 0]
         ctx.xp.subtract(level[part], right, out=loss[part])
     deliver(ctx, made[0], losses)
@@ -153,7 +153,8 @@ def _gradients(ctx: Context, *arrays: Array) -> None:
     ) -> None:
         one = scores.dtype.type(1)
         none = scores.dtype.type(0)
-        cpu_rows.entropy_gradient(g, minus, scores, level, t, 0, one, none, scores)
+        read = g, read_only(minus), read_only(scores), level, t
+        cpu_rows.entropy_gradient(*read, 0, one, none, scores)
 
     _write_gradients(ctx, arrays, on_scores)
 

@@ -27,7 +27,7 @@ from ops.cpu import experts as cpu_experts
 from ops.cuda import experts as gpu_experts
 from ops.cuda.experts import by_experts, first_of
 from ops.moe.gate import token_axis
-from ops.tiles import contiguous, deliver, rows, work_array
+from ops.tiles import contiguous, deliver, rows, work_array, zeros
 from taskflow import Array, Context, Kernel, LogicalRegion, Operator
 
 if TYPE_CHECKING:
@@ -208,4 +208,4 @@ def _gather_products(
 
 def _weights(ctx: Context, weights: list[Array], dtype: DTypeLike) -> Array:
     """The weights as a matrix; an empty one stands for ones."""
-    return rows(ctx, "weights", weights[0]) if weights else ctx.scratch("weights", (0, 0), dtype)
+    return rows(ctx, "weights", weights[0]) if weights else zeros(ctx, "weights", (0, 0), dtype)

@@ -78,11 +78,12 @@ def starts_term(groups: int) -> str:
 def _sort(ctx: Context, choices: Array, slots: Array, starts: Array, *, experts: int) -> None:
     check_classes("expert_rows: the choice", choices, experts, first=-1)
     first = ctx.rect(0).lo[0] * prod(choices.shape[1:])
-    made = rows(ctx, "slots", slots)
-    begins = rows(ctx, "starts", starts)
-    cpu_experts.sort_choices(rows(ctx, "choices", choices), first, begins, made)
-    ctx.xp.copyto(slots, made.reshape(slots.shape))
-    ctx.xp.copyto(starts, begins.reshape(starts.shape))
+    made, begins = work_array(ctx, "slots", slots), work_array(ctx, "starts", starts)
+    chosen = rows(ctx, "choices", choices)
+    borders = begins.reshape(-1, starts.shape[-1])
+    cpu_experts.sort_choices(chosen, first, borders, made.reshape(chosen.shape))
+    deliver(ctx, made, slots)
+    deliver(ctx, begins, starts)
 
 
 # -- the experts' layers -----------------------------------------------------------------------------------------------

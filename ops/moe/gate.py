@@ -30,7 +30,7 @@ from ops.elementwise.arithmetic import multiply
 from ops.elementwise.formula import formula
 from ops.reduce.extremes import largest_of_rows
 from ops.reduce.reductions import mean, sum
-from ops.tiles import check_classes, contiguous, deliver, rows, work_array
+from ops.tiles import check_classes, contiguous, deliver, packed, rows, work_array
 from taskflow import Array, Context, Kernel, LogicalRegion, Operator
 
 _BALANCE = "ops.mixture_of_experts(..., groups={parts}, parts={parts})"
@@ -89,9 +89,9 @@ def _top_k(
     largest_of_rows(ctx, p, work, choices, dim=p.ndim - 1, largest=True)
     flat = work.reshape(-1, weights.shape[-1])
     if threshold:
-        chosen = rows(ctx, "choices", choices)
-        cpu_experts.leave_out(flat, chosen, threshold)
-        ctx.xp.copyto(choices, chosen.reshape(choices.shape))
+        chosen = packed(ctx, "choices", choices)
+        cpu_experts.leave_out(flat, chosen.reshape(flat.shape), threshold)
+        deliver(ctx, chosen, choices)
     if normalize:
         cpu_experts.normalize(flat)
     deliver(ctx, work, weights)

@@ -16,7 +16,7 @@ from ops.expressions.assign import run_parts
 from ops.recurrent import products
 from ops.recurrent.cells import State, lstm_gradient, lstm_program
 from ops.recurrent.layers import RecurrentWeights
-from ops.tiles import contiguous, deliver, matrix, result_matrix, work_array, zeros
+from ops.tiles import contiguous, deliver, matrix, read_only, result_matrix, work_array, zeros
 from taskflow import Array, Context, Kernel, LogicalRegion, Operator
 
 
@@ -274,10 +274,8 @@ class _Products:
             return
         from ops.cpu import panels
 
-        read = a.view()
-        read.flags.writeable = False  # one variant is compiled
         self._ctx.xp.copyto(target, start)
-        self._ctx.call(panels.add_step, read, step, self._packed, target, self._edge)
+        self._ctx.call(panels.add_step, read_only(a), step, self._packed, target, self._edge)
 
 
 def _sum(ctx: Context, biases: Sequence[Array], weight: Array) -> Array:

@@ -20,7 +20,7 @@ def divide_program(compiler: Compiler, program: RankProgram) -> dict[int, Sequen
     parts = dict[int, Sequence[Part]]()
     graph = compiler.graph
     crew = compiler.crew
-    if crew.size == 1:
+    if not compiler.is_divided:
         return parts
     memory = PlannedBytes(graph, compiler.plan)
     for first, end in list(_runs(compiler, program)):

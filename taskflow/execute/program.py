@@ -27,7 +27,7 @@ from taskflow.tasks.memory import MemoryPlan
 from taskflow.tasks.parts import added_outputs, boxes_of, for_parts
 from taskflow.tasks.task_graph import JOINED, Array, Kind, Launch, Privilege, TaskGraph, access
 from taskflow.tasks.threads.crew import Crew, crew
-from taskflow.tasks.threads.division import Part
+from taskflow.tasks.threads.division import Part, may_save
 
 Call = Callable[[], object]
 Args = tuple[tuple[int, Rect, Privilege], ...]
@@ -130,6 +130,9 @@ class Compiler:
             crew()
             if {d.kind for d in task_graph.machine.devices} == {"cpu"} and not check
             else Crew(1)
+        )
+        self.is_divided = self.crew.size > 1 and any(
+            may_save(task_graph, d) for d in memory.devices
         )
 
     def compile(self) -> RankProgram:
@@ -321,9 +324,7 @@ class Compiler:
         )
         if self.check:
             return self._checked(row, views, bound.privileges, partial(kernel, context))
-        return (
-            kernel.call(context, views) if self.crew.size == 1 else partial(kernel, context, *views)
-        )
+        return partial(kernel, context, *views) if self.is_divided else kernel.call(context, views)
 
     def _bound(self, row: int) -> BoundKernel:
         """What points of one operator with equal privileges share."""

@@ -43,7 +43,7 @@ def find_dependences(accesses: Accesses, rows: int) -> tuple[Array, Array]:
     which = which[order]
     is_write = is_write[order]
     row, memory, box = (column[which] for column in accesses[:3])
-    edges = distinct(_find_edges(row, memory, box, is_write, rows))
+    edges = distinct(_find_edges(row, memory, np.ascontiguousarray(box), is_write, rows))
     return pointers(np.bincount(edges // rows, minlength=rows)), edges % rows
 
 

@@ -160,7 +160,7 @@ class Lists(NamedTuple):
 
 
 def _lists(table: Table) -> Lists:
-    after, on = (np.nonzero(flags)[1] for flags in (table.after, table.on))
+    after, on = (np.ascontiguousarray(np.nonzero(flags)[1]) for flags in (table.after, table.on))
     ptrs = (pointers(flags.sum(axis=1)) for flags in (table.after, table.on))
     return Lists(
         table.span, table.memory, table.limit * (1 + 1e-12), next(ptrs), after, next(ptrs), on

@@ -81,7 +81,7 @@ class Outline:
     @cached_property
     def tiles(self) -> Array:
         """(tiles, 2, dimensions) `boxes`."""
-        return np.array(self.boxes).reshape(len(self.boxes), 2, -1)
+        return np.array(self.boxes, np.int64).reshape(len(self.boxes), 2, -1)
 
     @cached_property
     def volumes(self) -> Array:

@@ -168,14 +168,8 @@ def test_integers_wrap_around_alike_without_a_warning(package):
         assert outcome(start(package, main, TASKFLOW_COMPILE=mode)) == ([str(-(2**63) + 1)], "")
 
 
-def test_another_process_compiles_what_is_warm_and_ends_with_who_asked(package):
-    process = start(package, UNTIL_COMPILED)
-    assert outcome(process) == (["45"], "")
-    assert len(files(package)) == 1 and nobody_compiles(package)
-
-
 @pytest.mark.waits
-def test_four_processes_share_one_that_compiles(package):
+def test_four_processes_share_one_that_compiles_what_is_warm_and_ends_with_them(package):
     processes = [start(package, UNTIL_COMPILED) for _ in range(4)]
     most = 0
     while any(process.poll() is None for process in processes):

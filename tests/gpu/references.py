@@ -46,7 +46,7 @@ def one_device(model, steps):
 
 def of_subject(subject):
     """What NumPy gives for a subject of `tests.ops.precisions`."""
-    return _kept(str(subject).encode(), partial(reference, subject))
+    return _kept(str(subject).encode(), lambda: reference(subject.make()))
 
 
 def _of_operators(subject):

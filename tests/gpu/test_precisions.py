@@ -22,7 +22,8 @@ PAIRS = [
 def test_a_gpu_gives_the_numbers_of_numpy(subject, setting):
     if subject.precision == "bfloat16":
         pytest.importorskip("ml_dtypes")
-    if not subject.make().graph.operators:
+    model = subject.make()
+    if not model.graph.operators:
         pytest.skip("nothing to run")
-    found = on_device(subject, setting, backend=backend())
+    found = on_device(model, setting, backend=backend())
     assert_near(found, of_subject(subject), BOUNDS[subject.precision])

@@ -1,14 +1,15 @@
 """The store of points: what it takes from a model is what partitioning gives."""
 
+from functools import partial
+
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import ops
 from taskflow import Graph, MachineModel, ParallelConfig
 from taskflow.graph.family import Family
-from taskflow.lowering import Lowering
+from taskflow.lowering import Lowering, pointstore
 from taskflow.strategy.partition import partition
 from taskflow.strategy.rules import leaders, random_config
 from tests.lowered import network
@@ -101,8 +102,10 @@ def test_operators_are_added_together_as_one_by_one():
     assert len(slots) > 2 and len(lowering.store.numbers(slots, config)) == len(slots)
 
 
-@pytest.mark.slow
-def test_a_region_beyond_32_bits_has_boxes_of_64():
+def test_a_region_beyond_32_bits_has_boxes_of_64(monkeypatch):
+    """As Python: this alone has it compiled for such boxes."""
+    as_python = partial(pointstore.add_points._interpret, 1)
+    monkeypatch.setattr(pointstore, "add_points", as_python)
     graph = ops.relu(Graph().input("x", (3, 2**33 + 5), "float32")).graph
     store, config = Lowering(graph, MachineModel.uniform(4)).store, ParallelConfig({"c": 4})
     assert_partitioned(store, 0, config)

@@ -277,8 +277,8 @@ def extreme(model):
 # -- running and comparing ---------------------------------------------------------------------------------------------
 
 
-def run_model(model, devices=1, seed=None, kind="cpu", **options):
-    """Outputs of three steps and what persists; by a random strategy where a `seed` is given."""
+def run_model(model, devices=1, seed=None, kind="cpu", steps=STEPS, **options):
+    """Outputs of some steps and what persists; by a random strategy where a `seed` is given."""
     machine = MachineModel.uniform(devices)
     strategy = (
         single_device(model.graph, machine)
@@ -288,22 +288,21 @@ def run_model(model, devices=1, seed=None, kind="cpu", **options):
     rows = lower(model.graph, strategy, machine.with_rates(kind=kind))
     with Executor(rows, seed=3, allow_nan=True, **options) as step:
         seen = {}
-        for k in range(STEPS):
+        for k in range(steps):
             seen |= {
                 f"{name} in step {k}": np.array(value) for name, value in step(model.feeds).items()
             }
         return seen | {name: step.read(name) for name in step.persistent}
 
 
-def reference(subject):
+def reference(model):
     """What NumPy gives on one device."""
     with np.errstate(all="ignore"):
-        return run_model(subject.make())
+        return run_model(model)
 
 
-def on_device(subject, setting, **options):
+def on_device(model, setting, **options):
     """What a GPU gives, or what stands in for it."""
-    model = subject.make()
     if setting.fuses:
         model = fused(model)
     seed = 1 if setting.devices > 1 else None

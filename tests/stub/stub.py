@@ -1,4 +1,7 @@
-"""What the stub saw, for processes that run on it (`build.environment`)."""
+"""What the stub saw, for processes that run on it (`build.environment`); in these NVRTC compiles as fast as it can.
+
+Nothing runs what it makes. As a plugin of pytest it is there before the tests.
+"""
 
 import ctypes
 import gc
@@ -6,6 +9,9 @@ import os
 from collections import Counter
 from contextlib import contextmanager
 
+from taskflow.backend.cuda import device
+
+device._OPTIONS += ("--Ofast-compile=max",)
 LIBRARY = ctypes.CDLL(os.environ["STUB_LIBRARY"])
 LIBRARY.stub_take_faults.restype = LIBRARY.stub_take_trace.restype = ctypes.c_char_p
 LIBRARY.stub_count.restype = ctypes.c_long

@@ -33,6 +33,8 @@ class Crew:
 
     def __init__(self, size: int) -> None:
         self.size = size
+        is_alone = size <= count_cores()  # on its core; else who looks keeps others from theirs
+        self._patience, self._pause = (_PATIENCE_SECONDS, 0.0) if is_alone else (1e-5, 5e-5)
         self._limits: list[Any] = []  # of BLAS, of those who are with the crew now
         self._is_busy = Lock()
         self._owner = 0
@@ -94,9 +96,9 @@ class Crew:
             return []
         for k in range(1, len(self._lists)):
             while not self._spin.await_value(
-                self._ends, k * _GAP, self._round, self._looks(_PATIENCE_SECONDS)
+                self._ends, k * _GAP, self._round, self._looks(self._patience)
             ):
-                time.sleep(0)  # let a signal be noticed
+                time.sleep(self._pause)  # let a signal be noticed
         errors = [error for error in self._errors if error is not None]
         self._lists = []
         self._errors = []
@@ -114,7 +116,7 @@ class Crew:
         cell = k * _GAP
         done = 0
         while True:
-            patience = self._looks(_PATIENCE_SECONDS)
+            patience = self._looks(self._patience)
             latest = self._spin.exchange(self._ends, self._rounds, cell, done, patience)
             if latest == done:
                 latest = self._sleep(k, done)

@@ -15,7 +15,7 @@ from itertools import pairwise
 from taskflow.core.geometry import Rect, balanced_bounds
 from taskflow.graph.pattern import BoundPattern
 from taskflow.graph.window import Interval
-from taskflow.tasks.task_graph import TaskGraph, access
+from taskflow.tasks.task_graph import Kind, TaskGraph, access
 
 # What it takes to hand parts to other threads and to wait for them: 30 to 130 us were measured.
 MEETING_SECONDS = 5e-5
@@ -156,6 +156,15 @@ def options(task_graph: TaskGraph, row: int, count: int) -> list[Option]:
             if _are_apart(task_graph, row, way.parts):
                 ways.append(Option(way.parts, computing / len(way.parts) + moving * way.share))
     return sorted(ways, key=lambda option: option.seconds)
+
+
+def may_save(task_graph: TaskGraph, number: int) -> bool:
+    """Whether all points of a device take longer than the meeting that a division costs, at its peak rates."""
+    device = task_graph.machine.devices[number]
+    rows = (task_graph.kind == Kind.POINT) & (task_graph.device == number)
+    computing = task_graph.flops[rows].sum() / device.flops_per_second
+    moving = task_graph.bytes[rows].sum() / device.memory_bandwidth
+    return bool(computing + moving > MEETING_SECONDS)
 
 
 def whole_part(task_graph: TaskGraph, row: int) -> Part:
