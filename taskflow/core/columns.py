@@ -71,6 +71,7 @@ class Column:
 
 
 Table = TypeVar("Table", bound=NamedTuple)
+_Part = TypeVar("_Part")
 
 
 def doubled(table: Table, names: Iterable[str]) -> Table:
@@ -114,11 +115,32 @@ def gather(parts: Sequence[Array], which: Array) -> tuple[Array, Array]:
     return selected.values[selected.at], count
 
 
-class Selected(NamedTuple):
-    """`values[at]`, which is not made before all that is done with `at` alone."""
+class Selected:
+    """`values[at]` of which nothing is made before it is asked for; it is indexed as the array would be."""
 
-    values: Array
-    at: Array
+    def __init__(self, values: Array, at: Array) -> None:
+        self.values = values
+        self.at = at
+        self.shape = len(at), *values.shape[1:]
+        self.dtype = values.dtype
+
+    def __len__(self) -> int:
+        return len(self.at)
+
+    def __getitem__(self, index: Any) -> Array:
+        first, *rest = index if isinstance(index, tuple) else (index,)
+        selected: Array = self.values[self.at[first], *rest]
+        return selected
+
+    def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> Array:
+        return np.asarray(self.values, dtype)[self.at]
+
+
+def taken(column: Any, rows: Array) -> Any:
+    """Some rows of a column, in this order; where it is `Selected`, these are, too."""
+    if isinstance(column, Selected):
+        return Selected(column.values, column.at[rows])
+    return column[rows]
 
 
 def select(parts: Sequence[Array], which: Array) -> tuple[Selected, Array]:
@@ -129,6 +151,14 @@ def select(parts: Sequence[Array], which: Array) -> tuple[Selected, Array]:
     first = (np.cumsum(length) - length)[which]
     count = length[which]
     return Selected(joined(parts), spread(first, count)), count
+
+
+def each_once(parts: Sequence[_Part]) -> tuple[list[_Part], Array]:
+    """Objects of which some are there several times, each once; and which of these every one is."""
+    number = dict[int, int]()
+    which = [number.setdefault(id(part), len(number)) for part in parts]
+    once = {id(part): part for part in parts}
+    return list(once.values()), np.array(which, np.int64)
 
 
 def joined(parts: Sequence[Array]) -> Array:

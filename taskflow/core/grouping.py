@@ -7,6 +7,8 @@ import numpy as np
 from taskflow.core.columns import Array
 from taskflow.core.compiling import tiered
 
+SHORT = 32  # values that are sorted by insertion
+
 
 def grouped(keys: Array, count: int) -> tuple[Array, Array]:
     """`ptr` and `order`: the entries with key k, in their order, are `order[ptr[k] : ptr[k + 1]]`; (count + 1,), (n,).
@@ -31,6 +33,37 @@ def group(keys: Array, count: int) -> tuple[Array, Array]:
         order[ptr[keys[k] + 1]] = k
         ptr[keys[k] + 1] += 1
     return ptr[: count + 1], order
+
+
+def sorted_rows(rows: Array, values: Array, count: int) -> tuple[Array, Array]:
+    """Pairs of a row and a value as compressed sparse rows: `ptr` and the values of every row, ascending, each once."""
+    ptr, order = grouped(rows, count)
+    ends, distinct = _sort_each(ptr, values[order])
+    return ends, distinct
+
+
+@tiered
+def _sort_each(ptr: Array, values: Array) -> tuple[Array, Array]:
+    """Sort the values between each two pointers where they are, and leave out what is there twice."""
+    ends = np.zeros(len(ptr), np.int64)
+    used = 0
+    for row in range(len(ptr) - 1):
+        if ptr[row + 1] - ptr[row] > SHORT:
+            values[ptr[row] : ptr[row + 1]].sort()
+        else:
+            for k in range(ptr[row] + 1, ptr[row + 1]):
+                value = values[k]
+                at = k
+                while at > ptr[row] and values[at - 1] > value:
+                    values[at] = values[at - 1]
+                    at -= 1
+                values[at] = value
+        for k in range(ptr[row], ptr[row + 1]):
+            if used == ends[row] or values[used - 1] != values[k]:
+                values[used] = values[k]
+                used += 1
+        ends[row + 1] = used
+    return ends, values[:used].copy()
 
 
 def ranks(keys: Array, count: int) -> Array:

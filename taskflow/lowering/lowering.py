@@ -18,9 +18,10 @@ import numpy as np
 
 from taskflow.collective.choose import BY_COPIES, check_collectives, with_algorithms
 from taskflow.collective.price import CollectiveCosts
-from taskflow.core.columns import Array, distinct
+from taskflow.core.columns import Array, distinct, each_once
 from taskflow.core.geometry import Rect
 from taskflow.core.numbers import is_whole
+from taskflow.core.system import give_back_memory
 from taskflow.cost.model import CostModel
 from taskflow.graph.graph import Graph
 from taskflow.graph.repeat import repeated
@@ -133,7 +134,10 @@ def lower_to_simulate(
         return Lowering(graph, machine, bucket_bytes=bucket_bytes).lower(strategy, orbits)
 
     del lowering.kinds  # they know how rows are made: each of both would keep the other
-    return replace(rows, peers=replace(rows.peers, lower=lower_again))
+    rows = replace(rows, peers=replace(rows.peers, lower=lower_again))
+    del lowering
+    give_back_memory()
+    return rows
 
 
 class Ready(NamedTuple):
@@ -306,8 +310,11 @@ class Lowering:
         seeds = *seeds, coarse
         orbits = self.kinds.refined(kinds, seeds)
         points = ready.chosen.on(orbits.is_first)
-        parts = Found([kind.part(orbits) for kind in kinds], which, ready.by_region.shift)
-        rows, row = self._assemble(ready, points, parts, self.store.box_dtype)
+        parts, part = each_once([kind.part(orbits) for kind in kinds])
+        by_region = Found(parts, part[which], ready.by_region.shift)
+        if self.size_bytes >= MUCH:
+            give_back_memory()
+        rows, row = self._assemble(ready, points, by_region, is_narrow=True)
         finer = partial(self._rows_of, ready, kinds, which, seeds)
         return with_peers(rows, row, kinds, which, orbits, finer)
 
@@ -316,10 +323,10 @@ class Lowering:
         return with_algorithms(self._sample(NONE, NONE, by_region, regions), self._prices)
 
     def _moving_narrow(self, by_region: Found, regions: Array) -> TaskGraph:
-        """The same with boxes as narrow as they can be, and without what nobody asks of their instances."""
-        rows = self._sample(NONE, NONE, by_region, regions, self.store.box_dtype)
-        region, box = (of[:0].copy() for of in (rows.instance_region, rows.instance_box))
-        rows = replace(rows, instance_region=region, instance_box=box)
+        """The same, narrow and without what nobody asks of their instances."""
+        rows = self._sample(NONE, NONE, by_region, regions, is_narrow=True)
+        box = np.zeros((0, *rows.instance_box.shape[1:]), rows.instance_box.dtype)
+        rows = replace(rows, instance_region=NONE, instance_box=box)
         return with_algorithms(rows, self._prices)
 
     def _marked(self, devices: Devices, used: Array) -> Array:
@@ -360,15 +367,10 @@ class Lowering:
         return self._sample(ops, numbers, by_region, regions)
 
     def _sample(
-        self,
-        ops: Array,
-        numbers: Array,
-        by_region: Found,
-        regions: Array,
-        box_dtype: type[np.signedinteger[Any]] = np.int64,
+        self, ops: Array, numbers: Array, by_region: Found, regions: Array, is_narrow: bool = False
     ) -> TaskGraph:
         """See `sample`."""
-        first, instances = self._instances(by_region, regions, box_dtype)
+        first, instances = self._instances(by_region, regions, is_narrow)
         parts = [self._points(ops, numbers)] if len(ops) else []
         moves = (
             [move_columns(by_region, regions, self._itemsize, first, self.ndim)]
@@ -379,22 +381,18 @@ class Lowering:
         launches = tuple(
             self.launches.of(*point) for point in zip(ops.tolist(), numbers.tolist(), strict=True)
         )
-        return self._task_graph([*parts, *moves], row, launches, box_dtype, **instances)
+        return self._task_graph([*parts, *moves], row, launches, is_narrow, **instances)
 
     # -- assembling ------------------------------------------------------------------------------------------------
 
     def _assemble(
-        self,
-        ready: Ready,
-        chosen: DistinctPoints,
-        by_region: Found,
-        box_dtype: type[np.signedinteger[Any]] = np.int64,
+        self, ready: Ready, chosen: DistinctPoints, by_region: Found, is_narrow: bool = False
     ) -> tuple[TaskGraph, Array]:
         """The task graph, without algorithms, and which row everything is, in the order in which it is found."""
         regions, (versions, _) = np.arange(len(self.regions)), by_region.version_rows()
         count = np.concatenate([chosen.points[chosen.which], versions])
         check_room(int(count.sum()))
-        first, instances = self._instances(by_region, regions, box_dtype)
+        first, instances = self._instances(by_region, regions, is_narrow)
         points = point_columns(self._args, chosen)
         points["arg_instance"] = self.order.instances(by_region, count[: len(ready.numbers)], first)
         if points["ordinal"].any():
@@ -411,7 +409,7 @@ class Lowering:
             homes=self._homes(by_region, first, lambda f: f.homes),
             fetches=self._fetches(by_region, first),
             devices_used=tuple(ready.devices.tolist()),
-            box_dtype=box_dtype,
+            is_narrow=is_narrow,
             **instances,
         )
         task_graph.check()
@@ -422,11 +420,16 @@ class Lowering:
         parts: Sequence[dict[str, Any]],
         row: Array,
         launches: tuple[Launch, ...],
-        box_dtype: type[np.signedinteger[Any]] = np.int64,
+        is_narrow: bool = False,
         **rest: Any,
     ) -> TaskGraph:
-        """The task graph where number k of the parts is row `row[k]`; what is not given is empty."""
-        columns: dict[str, Any] = in_order(parts, row, box_dtype)
+        """The task graph where number k of the parts is row `row[k]`; what is not given is empty.
+
+        One that is narrow has boxes that are `Selected`.
+        """
+        columns = in_order(parts, row)
+        if not is_narrow:
+            columns["arg_box"] = np.asarray(columns["arg_box"], np.int64)
         names = ("kind", "source", "device", "arg_ptr")
         kind, source, device, arg_ptr = (columns[name] for name in names)
         instance, device_of = columns["arg_instance"], rest["instance_device"]
@@ -457,16 +460,15 @@ class Lowering:
         return point_columns(self._args[ops], self.launches.choose(numbers).all())
 
     def _instances(
-        self, by_region: Found, regions: Array, box_dtype: type[np.signedinteger[Any]] = np.int64
-    ) -> tuple[Array, dict[str, Array]]:
+        self, by_region: Found, regions: Array, is_narrow: bool = False
+    ) -> tuple[Array, dict[str, Any]]:
         """The first instance of each of these regions, and the columns of all their instances."""
         device, count = by_region.gather(lambda f: f.instance_device)
+        boxes = by_region.select(lambda f: padded(f.instance_box, self.ndim, self.store.box_dtype))
         return np.cumsum(count) - count, {
             "instance_region": np.repeat(regions, count),
             "instance_device": device + np.repeat(by_region.shift, count),
-            "instance_box": by_region.gather(
-                lambda f: padded(f.instance_box, self.ndim, box_dtype)
-            )[0],
+            "instance_box": boxes if is_narrow else np.asarray(boxes, np.int64),
             "instance_partial": by_region.gather(lambda f: f.instance_partial)[0].astype(np.bool_),
         }
 

@@ -14,8 +14,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from taskflow.core.columns import Array, differences, distinct, gather, pointers, select, spread
-from taskflow.core.grouping import ranks
+from taskflow.core.columns import (
+    Array,
+    Selected,
+    differences,
+    each_once,
+    gather,
+    pointers,
+    select,
+    spread,
+)
+from taskflow.core.grouping import ranks, sorted_rows
 from taskflow.lowering.fragments import Found
 from taskflow.lowering.life import Lives
 from taskflow.lowering.pointstore import PointStore
@@ -73,8 +82,8 @@ def note_later_parts(points: dict[str, Any]) -> None:
     parts = np.flatnonzero(
         (instance >= 0) & np.isin(privilege, (Privilege.REDUCE, Privilege.READ_WRITE))
     )
-    boxes, at = points["arg_box"]
-    box = boxes[at[parts]].reshape(len(parts), 2 * boxes.shape[2])
+    box = points["arg_box"][parts]
+    box = box.reshape(len(parts), 2 * box.shape[2])
     where = points["launch"][row[parts]], instance[parts], *box.T
     order = np.lexsort(where)
     is_first = np.zeros(len(parts), np.bool_)
@@ -194,8 +203,11 @@ class ChosenPoints:
             self._shape_of(self._store.model(n)) for n in self._numbers.tolist() if has_shapes
         ]
         if not whole:
-            shapes = [s.only(point[a:b]) for s, (a, b) in zip(shapes, pairwise(ends), strict=True)]
-        columns = device, table.bytes[at], table.flops[at], point, ordinals(device, count)
+            only = dict[tuple[int, bytes], Shape]()  # equal parts of a shape are one
+            for k, (shape, (a, b)) in enumerate(zip(shapes, pairwise(ends), strict=True)):
+                key = id(shape), point[a:b].tobytes()
+                shapes[k] = only.get(key) or only.setdefault(key, shape.only(point[a:b]))
+        columns = device, table.bytes[at], table.flops[at], point, ordinals(device, many)
         return DistinctPoints(self.which, count, shapes, *columns)
 
 
@@ -205,6 +217,8 @@ def point_columns(args: Array, chosen: DistinctPoints) -> dict[str, Any]:
     which = chosen.which
     at = spread(pointers(chosen.points)[:-1][which], count)
     device = chosen.device[at]
+    shapes, of = each_once(chosen.shapes)
+    shape = of[which]
     return {
         "kind": np.full(len(at), int(Kind.POINT), np.uint8),
         "launch": np.repeat(np.arange(len(args)), count),
@@ -218,8 +232,8 @@ def point_columns(args: Array, chosen: DistinctPoints) -> dict[str, Any]:
         "flops": chosen.flops[at],
         "arg_count": np.repeat(args, count),
         "arg_instance": np.full((count * args).sum(), -1, np.int64),
-        "arg_box": select([shape.arg_box for shape in chosen.shapes], which)[0],
-        "arg_privilege": gather([shape.arg_privilege for shape in chosen.shapes], which)[0],
+        "arg_box": select([shape.arg_box for shape in shapes], shape)[0],
+        "arg_privilege": gather([shape.arg_privilege for shape in shapes], shape)[0],
     }
 
 
@@ -256,12 +270,8 @@ def move_columns(
     }
 
 
-def in_order(
-    parts: Sequence[dict[str, Any]],
-    row: Array,
-    box_dtype: type[np.signedinteger[Any]] = np.int64,
-) -> dict[str, Array]:
-    """The columns of a task graph, where number k of the parts becomes row `row[k]`.
+def in_order(parts: Sequence[dict[str, Any]], row: Array) -> dict[str, Any]:
+    """The columns of a task graph, where number k of the parts becomes row `row[k]`; boxes are `Selected`.
 
     The parts lose their columns one by one, so that few are there twice.
     """
@@ -270,13 +280,15 @@ def in_order(
     arg = spread(arg_ptr[row], count)
     boxes = [part.pop("arg_box") for part in parts]
     begin = pointers([len(of.values) for of in boxes])
-    at = placed([of.at + b for of, b in zip(boxes, begin.tolist(), strict=False)], arg)
+    at = placed(
+        [(of.at + b).astype(np.int32) for of, b in zip(boxes, begin.tolist(), strict=False)], arg
+    )
     columns = {
         name: placed([part.pop(name) for part in parts], arg if name.startswith("arg_") else row)
         for name in [*parts[0]]
     }
-    values = np.concatenate([of.values.astype(box_dtype, copy=False) for of in boxes])
-    return columns | {"arg_ptr": arg_ptr, "arg_box": values[at]}
+    values = np.concatenate([of.values for of in boxes])
+    return columns | {"arg_ptr": arg_ptr, "arg_box": Selected(values, at)}
 
 
 def placed(parts: Sequence[Array], row: Array) -> Array:
@@ -365,15 +377,13 @@ class IssueOrder:
 
     def dependences(self, by_region: Found, count: Array, row: Array) -> tuple[Array, Array]:
         """All edges of all fragments as CSR, each once, sorted; `count`, `row`: of and from `rows`."""
-        first = np.cumsum(count) - count
-        rows = len(row)
+        first = (np.cumsum(count) - count)[self.issuers]
         edges, of_region = by_region.gather(lambda f: f.edges)
-        first = first[self.issuers]
         base = np.repeat((self.lives.op_ptr + self.lives.producer_ptr)[:-1], of_region)
         waiting = row[first[base + edges["issuer"]] + edges["index"]]
         awaited = row[first[base + edges["awaited_issuer"]] + edges["awaited_index"]]
-        key = distinct(waiting * rows + awaited)
-        return pointers(np.bincount(key // rows, minlength=rows)), key % rows
+        del edges, base
+        return sorted_rows(waiting, awaited, len(row))
 
     def instances(self, by_region: Found, points: Array, first_instance: Array) -> Array:
         """The instances of the arguments of all points, operator after operator; -1: an empty box.

@@ -16,7 +16,7 @@ from __future__ import annotations
 import numpy as np
 
 from taskflow.core.columns import Array, distinct
-from taskflow.core.compiling import inlined, tiered
+from taskflow.core.compiling import inlined, inner, tiered
 
 ALIVE, BORN = range(2)
 
@@ -51,55 +51,85 @@ def first_fit(device: Array, size: Array, first: Array, last: Array) -> Array:
 
 @tiered
 def _place(size: Array, born: Array, until: Array, depth: int) -> Array:
-    """See `first_fit`; `born` and `until` are numbers of births, of which there are fewer than `2**depth`."""
-    nodes = np.empty((3 * depth + 3, 2), np.int64)
-    entries = np.empty((2, 3 * depth + 3), np.int64)
-    ptr = np.zeros((2, 2 << depth), np.int64)
+    """See `first_fit`; `born` and `until` are numbers of births, of which there are fewer than `2**depth`.
+
+    Who has bytes among those that are born at a node has them at all nodes above it, so these are left as they are.
+    """
+    leaves = 1 << depth
+    nodes = np.empty(2 * depth + 2, np.int64)
+    at = np.empty(3 * depth + 3, np.int64)
+    stop = np.empty(3 * depth + 3, np.int64)
     length = np.zeros((2, 2 << depth), np.int64)
-    for k in range(len(size)):
-        for kind, node in nodes[: _find_nodes(born[k], until[k], 1 << depth, nodes)]:
-            ptr[kind, node] += 1
-    begin = np.empty(ptr.sum(), np.int64)
-    end = np.empty(ptr.sum(), np.int64)
-    ptr = np.cumsum(ptr).reshape(ptr.shape) - ptr
+    ptr = _room(born, until, leaves, nodes)
+    begin = np.empty(ptr[BORN, -1], np.int64)
+    end = np.empty(ptr[BORN, -1], np.int64)
     offset = np.zeros(len(size), np.int64)
     for k in range(len(size)):
-        entered = nodes[: _find_nodes(born[k], until[k], 1 << depth, nodes)]
+        life = _find_nodes(born[k], until[k], leaves, nodes)
         sets = 0
-        for kind, node in entered:  # who is born in its life, who is alive above its birth
-            if length[1 - kind, node]:
-                first = ptr[1 - kind, node]
-                entries[0, sets], entries[1, sets] = first, first + length[1 - kind, node]
+        for e in range(life):  # who is born in its life
+            if length[BORN, nodes[e]]:
+                at[sets] = ptr[BORN, nodes[e]]
+                stop[sets] = at[sets] + length[BORN, nodes[e]]
                 sets += 1
-        offset[k] = _lowest(size[k], begin, end, entries[0], entries[1], sets)
-        for kind, node in entered:
-            stop = ptr[kind, node] + length[kind, node]
-            length[kind, node] += _add(
-                begin, end, ptr[kind, node], stop, offset[k], offset[k] + size[k]
-            )
+        above = born[k] + leaves
+        while above:  # who is alive at its birth
+            if length[ALIVE, above]:
+                at[sets] = ptr[ALIVE, above]
+                stop[sets] = at[sets] + length[ALIVE, above]
+                sets += 1
+            above >>= 1
+        low = _lowest(size[k], begin, end, at, stop, sets)
+        high = low + size[k]
+        offset[k] = low
+        for e in range(life):
+            first = ptr[ALIVE, nodes[e]]
+            last = first + length[ALIVE, nodes[e]]
+            length[ALIVE, nodes[e]] += _add(begin, end, first, last, low, high)
+        above = born[k] + leaves
+        while above:
+            first = ptr[BORN, above]
+            last = first + length[BORN, above]
+            there = _find(end, first, last, high)
+            if there < last and begin[there] <= low:
+                break
+            length[BORN, above] += _add(begin, end, first, last, low, high)
+            above >>= 1
     return offset
+
+
+@inner
+def _room(born: Array, until: Array, leaves: int, nodes: Array) -> Array:
+    """Where the entries of both sets of every node begin; the last of all is where they end."""
+    count = np.zeros((2, 2 * leaves), np.int64)
+    for k in range(len(born)):
+        count[BORN, born[k] + leaves] += 1
+        for e in range(_find_nodes(born[k], until[k], leaves, nodes)):
+            count[ALIVE, nodes[e]] += 1
+    for node in range(leaves - 1, 0, -1):
+        count[BORN, node] = count[BORN, 2 * node] + count[BORN, 2 * node + 1]
+    ptr = np.zeros((2, 2 * leaves + 1), np.int64)
+    total = 0
+    for kind in range(2):
+        for node in range(2 * leaves):
+            ptr[kind, node] = total
+            total += count[kind, node]
+        ptr[kind, 2 * leaves] = total
+    return ptr
 
 
 @inlined
 def _find_nodes(born: int, until: int, leaves: int, nodes: Array) -> int:
-    """Fill in the nodes that make up the births from `born` to `until`, and those above `born`; how many."""
+    """Fill in the nodes that make up the births from `born` to `until`; how many."""
     low = born + leaves
     high = until + leaves + 1
-    above = born + leaves
     count = 0
-    while above:
-        nodes[count, 0] = BORN
-        nodes[count, 1] = above
-        count += 1
-        above >>= 1
     while low < high:
         if low & 1:
-            nodes[count, 0] = ALIVE
-            nodes[count, 1] = low
+            nodes[count] = low
             count += 1
         if high & 1:
-            nodes[count, 0] = ALIVE
-            nodes[count, 1] = high - 1
+            nodes[count] = high - 1
             count += 1
         low = (low + 1) >> 1
         high = high >> 1

@@ -156,14 +156,20 @@ def _edges(
     count = 0
     awaited_by = np.full(len(queue), -1, np.int64)
     for row in range(len(queue)):
-        awaited_by[dep_row[dep_ptr[row] : dep_ptr[row + 1]]] = row
+        for d in range(dep_ptr[row], dep_ptr[row + 1]):
+            awaited_by[dep_row[d]] = row
         for k in range(arg_ptr[row], arg_ptr[row + 1]):
             i = instance[k]
-            for other in taken[part[i, 0] : part[i, 1]] if i >= 0 and opens[k] else taken[:0]:
-                for n in use[use_ptr[other] : use_ptr[other + 1]]:
-                    for before in (row_of[n], fold[row_of[n]]):
+            if i < 0 or not opens[k]:
+                continue
+            for t in range(part[i, 0], part[i, 1]):
+                for u in range(use_ptr[taken[t]], use_ptr[taken[t] + 1]):
+                    if not closes[use[u]]:
+                        continue
+                    n = row_of[use[u]]
+                    for before in (n, fold[n]):
                         is_same = before >= 0 and queue[before] >= 0 and queue[before] == queue[row]
-                        if closes[n] and before >= 0 and awaited_by[before] != row and not is_same:
+                        if before >= 0 and awaited_by[before] != row and not is_same:
                             awaited_by[before] = row
                             if count == len(awaited):
                                 awaited = np.concatenate((awaited, np.empty(count, np.int64)))
@@ -183,12 +189,14 @@ def _first_and_last(row_of: Array, uses: Columns, deps: Columns) -> Columns:
     used = np.full(len(dep_ptr), -1, np.int64)
     followed = np.full(len(dep_ptr), -1, np.int64)
     for i in range(len(use_ptr) - 1):
-        here = use[use_ptr[i] : use_ptr[i + 1]]
-        used[row_of[here]] = i
-        for k in here:
-            for before in dep_row[dep_ptr[row_of[k]] : dep_ptr[row_of[k] + 1]]:
-                if used[before] == i:
-                    opens[k] = False
-                    followed[before] = i
-        closes[here] = followed[row_of[here]] != i
+        for u in range(use_ptr[i], use_ptr[i + 1]):
+            used[row_of[use[u]]] = i
+        for u in range(use_ptr[i], use_ptr[i + 1]):
+            row = row_of[use[u]]
+            for d in range(dep_ptr[row], dep_ptr[row + 1]):
+                if used[dep_row[d]] == i:
+                    opens[use[u]] = False
+                    followed[dep_row[d]] = i
+        for u in range(use_ptr[i], use_ptr[i + 1]):
+            closes[use[u]] = followed[row_of[use[u]]] != i
     return opens, closes

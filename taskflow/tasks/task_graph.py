@@ -17,9 +17,10 @@ from itertools import repeat
 import numpy as np
 
 from taskflow.core.columns import Array as Array
-from taskflow.core.columns import pointers, spread
+from taskflow.core.columns import pointers, spread, taken
 from taskflow.core.errors import InternalError
 from taskflow.core.geometry import Rect
+from taskflow.core.grouping import sorted_rows
 from taskflow.core.text import contents
 from taskflow.graph.graph import LogicalRegion
 from taskflow.machine import MachineModel
@@ -106,7 +107,7 @@ class TaskGraph:
             JOINED: a copy that travels in the message of the row before.
         streams: (rows, n) numbers of the streams a row occupies, -1 for none, `-2 - g` for all those of group g.
         arg_ptr, arg_instance, arg_box, arg_privilege: arguments; a box is ((lo), (hi)), zero-padded; instance -1 is an
-            empty box.
+            empty box. Boxes of rows of representatives, and of their instances, are `columns.Selected`.
         dep_ptr, dep_row: dependences.
         instance_region, instance_device, instance_box, instance_partial: the instances.
         homes: region name -> (instance, box) that hold it between steps.
@@ -266,7 +267,8 @@ class TaskGraph:
         """Bytes of every instance."""
         of_region = np.array([(r.itemsize, r.ndim) for r in self.regions], np.int64)
         itemsize, ndim = of_region[self.instance_region].T
-        extents = self.instance_box[:, 1] - self.instance_box[:, 0]
+        boxes = np.asarray(self.instance_box)
+        extents = boxes[:, 1] - boxes[:, 0]
         extents[np.arange(extents.shape[1])[None, :] >= ndim[:, None]] = 1
         return np.asarray(np.prod(extents, axis=1) * itemsize)
 
@@ -433,10 +435,9 @@ class TaskGraph:
             place[order] = np.arange(count)
         if count and place.min() < 0:
             raise ValueError(f"order: is no permutation of {count} rows")
-        waits, args = np.diff(self.dep_ptr)[order], np.diff(self.arg_ptr)[order]
-        row = np.repeat(np.arange(count), waits)
-        awaited = place[self.dep_row[spread(self.dep_ptr[order], waits)]]
-        awaited = np.sort(awaited + count * row) - count * row  # of every row its own: rows ascend
+        args = np.diff(self.arg_ptr)[order]
+        dep_ptr, awaited = sorted_rows(place[self.waiting_row], place[self.dep_row], count)
+        row = np.repeat(np.arange(count), np.diff(dep_ptr))
         if len(late := np.flatnonzero(awaited >= row)):
             first, last = row[late[0]], awaited[row == row[late[0]]][-1]
             raise ValueError(
@@ -451,9 +452,9 @@ class TaskGraph:
             peers=self.peers and self.peers.only(order),
             arg_ptr=pointers(args),
             arg_instance=self.arg_instance[flat],
-            arg_box=self.arg_box[flat],
+            arg_box=taken(self.arg_box, flat),
             arg_privilege=self.arg_privilege[flat],
-            dep_ptr=pointers(waits),
+            dep_ptr=dep_ptr,
             dep_row=awaited,
         )
 

@@ -3,7 +3,18 @@
 import numpy as np
 import pytest
 
-from taskflow.core.columns import Column, differences, distinct, gather, joined, select, spread
+from taskflow.core.columns import (
+    Column,
+    Selected,
+    differences,
+    distinct,
+    each_once,
+    gather,
+    joined,
+    select,
+    spread,
+    taken,
+)
 
 
 def test_a_column_keeps_what_was_added_while_it_grows():
@@ -37,9 +48,9 @@ def test_distinct_values_are_in_order_and_each_once():
 
 def test_what_is_selected_is_what_is_gathered():
     parts, which = [np.arange(3), np.arange(10, 12)], np.array([1, 0, 1])
-    (values, at), count = select(parts, np.array(which))
+    selected, count = select(parts, np.array(which))
     assert (
-        values[at].tolist()
+        np.asarray(selected).tolist()
         == gather(parts, np.array(which))[0].tolist()
         == [10, 11, 0, 1, 2, 10, 11]
     )
@@ -57,3 +68,22 @@ def test_differences_within_parts():
     values, count = np.array([2, 5, 1, 1, 4]), np.array([0, 2, 0, 3, 0])
     assert differences(values, count).tolist() == [2, 3, 1, 0, 3]
     assert differences(np.zeros(0, np.int64), np.zeros(2, np.int64)).tolist() == []
+
+
+def test_what_is_selected_is_indexed_as_its_array():
+    values = np.arange(24).reshape(4, 2, 3)
+    at = np.array([3, 0, 0, 2, 1], np.int32)
+    column = Selected(values, at)
+    array = values[at]
+    assert (len(column), column.shape, column.dtype) == (5, array.shape, array.dtype)
+    for index in (2, slice(1, 4), np.array([[4, 0], [1, 1]]), (slice(None), 1), (3, 0, 2)):
+        np.testing.assert_array_equal(column[index], array[index])
+    for other in (np.asarray(column, np.float32), taken(column, at), taken(array, at)):
+        np.testing.assert_array_equal(other, array if other.dtype == np.float32 else array[at])
+
+
+def test_each_part_once():
+    one, other = np.zeros(1), np.zeros(1)
+    parts, which = each_once([one, other, one])
+    assert [id(part) for part in parts] == [id(one), id(other)]
+    assert which.tolist() == [0, 1, 0]

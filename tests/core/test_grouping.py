@@ -1,9 +1,11 @@
 """Grouping is a stable sort by small numbers."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 
-from taskflow.core.grouping import grouped, ranks
+from taskflow.core.grouping import SHORT, grouped, ranks, sorted_rows
 
 
 @pytest.mark.parametrize("dtype", [np.int64, np.int32, np.uint8])
@@ -16,3 +18,13 @@ def test_entries_with_a_key_keep_their_order(length, count, dtype):
     np.testing.assert_array_equal(order, np.argsort(keys, kind="stable"))
     np.testing.assert_array_equal(np.diff(ptr), np.bincount(keys, minlength=count))
     assert ptr[0] == 0
+
+
+@pytest.mark.parametrize(("length", "count"), [(0, 0), (0, 3), (40, 7), (5 * SHORT, 2)])
+def test_values_of_a_row_ascend_each_once(length, count):
+    rng = np.random.default_rng(length)
+    rows = rng.integers(max(count, 1), size=length)
+    values = rng.integers(3 * SHORT, size=length)
+    ptr, distinct = sorted_rows(rows, values, count)
+    of_rows = [distinct[a:b].tolist() for a, b in pairwise(ptr)]
+    assert of_rows == [sorted(set(values[rows == row].tolist())) for row in range(count)]
