@@ -8,6 +8,7 @@ docs/applications/basecaller.md says what the paper claims, what is shown here a
 
 import argparse
 from collections.abc import Callable, Mapping, Sequence
+from itertools import product
 from time import perf_counter
 
 import numpy as np
@@ -72,8 +73,14 @@ def with_loss(graph: Graph, rate: float) -> Graph:
     return graph
 
 
-def quantized(graph: Graph, bits: int | None, calibrate: bool = True) -> Graph:
-    return taskflow.quantize(graph, bits, calibrate=calibrate) if bits else graph
+def quantized(
+    graph: Graph, bits: int | None, calibrate: bool = True, coarse: bool = False
+) -> Graph:
+    """With a scale for each channel and values of 8 bits; coarse: one scale a weight, and values of as few bits."""
+    if not bits:
+        return graph
+    options = {"axis": None, "activations": bits} if coarse else {}
+    return taskflow.quantize(graph, bits, calibrate=calibrate, **options)
 
 
 def train(
@@ -93,12 +100,14 @@ def train(
         return {name: step.read(name) for name in names}
 
 
-def reader(weights: Weights, bits: int | None, reads: int) -> Callable[[Array], list[list[int]]]:
+def reader(
+    weights: Weights, bits: int | None, reads: int, coarse: bool = False
+) -> Callable[[Array], list[list[int]]]:
     """A function that calls the bases of so many signals; scales of values that it lacks are those of 20 batches."""
     machine = MachineModel.local(devices=1)
 
     def enter(calibrate: bool) -> taskflow.Executor:
-        graph = quantized(network(reads), bits, calibrate)
+        graph = quantized(network(reads), bits, calibrate, coarse)
         return taskflow.Executor(
             taskflow.lower(graph, taskflow.single_device(graph, machine), machine)
         )
@@ -188,10 +197,10 @@ def _vote(reads: Array, lengths: Array) -> Array:
 
 
 def accuracy(
-    weights: Weights, bits: int | None, reads: int, groups: int = 40
+    weights: Weights, bits: int | None, reads: int, coarse: bool = False, groups: int = 40
 ) -> tuple[float, float]:
     """The share of right bases in a read, and in a vote of so many reads of a strand."""
-    generator, call = np.random.default_rng(99), reader(weights, bits, reads)
+    generator, call = np.random.default_rng(99), reader(weights, bits, reads, coarse)
     right, agreed, seconds = [], [], []
     for _ in range(groups):
         strand = generator.integers(1, 5, BASES)
@@ -209,26 +218,31 @@ def share_right(read: Sequence[int], strand: Array) -> float:
 
 
 def compare(
-    bits: Sequence[int], reads: int, steps: int, more: int, devices: int = 1
+    bits: Sequence[int],
+    reads: int,
+    steps: int,
+    more: int,
+    devices: int = 1,
+    ways: Sequence[bool] = (False,),
 ) -> dict[str, tuple[float, float]]:
-    """Reads and votes of a network in floats, in few bits after training, and trained on in few bits."""
+    """Reads and votes of a network in floats, in few bits after training, and trained on in few bits; each way."""
     found: dict[str, tuple[float, float]] = {}
 
-    def show(what: str, weights: Weights, width: int | None) -> None:
-        found[what] = accuracy(weights, width, reads)
+    def show(what: str, weights: Weights, width: int | None, coarse: bool = False) -> None:
+        what += ", coarse" * coarse
+        found[what] = accuracy(weights, width, reads, coarse)
         print(
-            f"{what:28} read {found[what][0]:.3f}, vote of {reads} {found[what][1]:.3f}", flush=True
+            f"{what:30} read {found[what][0]:.3f}, vote of {reads} {found[what][1]:.3f}", flush=True
         )
 
     weights = train(with_loss(network(BATCH), 3e-3), steps, 1, devices=devices)
     show("float", weights, None)
-    for width in bits:
-        show(f"{width} bits after training", weights, width)
+    for width, coarse in product(bits, ways):
+        show(f"{width} bits after training", weights, width, coarse)
         if width < 8:
-            trained = train(
-                with_loss(quantized(network(BATCH), width), 1e-3), more, 2, weights, devices
-            )
-            show(f"{width} bits straight through", trained, width)
+            graph = quantized(network(BATCH), width, coarse=coarse)
+            trained = train(with_loss(graph, 1e-3), more, 2, weights, devices)
+            show(f"{width} bits straight through", trained, width, coarse)
     return found
 
 
@@ -239,8 +253,12 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=1500)
     parser.add_argument("--more", type=int, default=500, help="steps in few bits")
     parser.add_argument("--devices", type=int, default=1)
+    parser.add_argument(
+        "--coarse", action="store_true", help="also one scale a weight, and values of as few bits"
+    )
     options = parser.parse_args()
-    compare(options.bits, options.reads, options.steps, options.more, options.devices)
+    ways = (False, True) if options.coarse else (False,)
+    compare(options.bits, options.reads, options.steps, options.more, options.devices, ways)
 
 
 if __name__ == "__main__":
