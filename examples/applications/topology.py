@@ -29,6 +29,10 @@ HERD = 20  # designs that the genetic algorithm keeps, and that are born in a ge
 FIRST, BATCH = 60, 10  # designs that are drawn before networks learn, and those of a loop
 STEPS, RATE = 150, 3e-3  # of a loop: what networks learn, at a rate that falls to a tenth
 APART = (0, 0.1, 0, 0.15, 0, 0.2, 0, 0.25)  # of each network: how far it looks from the best design
+PATIENCE, WIDTH = (
+    70,
+    0.15,
+)  # calls that gain less than 1 %, until designs so near to the best are left alone
 PARENTS, CROWD, GENERATIONS = 16, 64, 30  # of the search that asks a network
 
 
@@ -230,22 +234,37 @@ class Surrogate:
             return opened.enter_context(Executor(rows, **options))
 
         self._generator = np.random.default_rng([seed, 1])
+        self._left: list[Array] = []
+        self._since = 0  # so many calls
         self._learn = executor(networks(cells, 64, True), seed=seed)
         self._guess = executor(networks(cells, CROWD, False), share=self._learn)
 
-    def learn(self, designs: Array, values: Array) -> None:
+    def ranked(self, designs: Array, values: Array) -> Array:
+        """Numbers of designs, the best first and those last that are left alone; leaves a best that gains no more."""
+        open_values = np.where(self._is_left(designs), np.inf, values)
+        is_old = len(values) - self._since >= PATIENCE + FIRST
+        if is_old and open_values[:-PATIENCE].min() < 1.01 * open_values.min():
+            self._left.append(designs[open_values.argmin()])
+            self._since = len(values) - FIRST
+            open_values = np.where(self._is_left(designs), np.inf, values)
+        return np.argsort(open_values)
+
+    def _is_left(self, designs: Array) -> Array:
+        near = [np.abs(designs - one).mean(-1) < WIDTH for one in self._left]
+        return np.any(near, 0) if near else np.zeros(designs.shape[:-1], bool)
+
+    def learn(self, designs: Array, values: Array, best: Array) -> None:
         """Each network has batches of its own; one half is of the hundred best designs: there it has to be right."""
-        best = np.argsort(values)[:100]
         x, t = features(designs), np.log(values)
         t = ((t - t.mean()) / t.std()).astype(np.float32)
         for _ in range(STEPS):
             some = self._generator.integers(0, len(designs), (len(APART), 64))
-            some[:, :32] = self._generator.choice(best, (len(APART), 32))
+            some[:, :32] = self._generator.choice(best[:100], (len(APART), 32))
             self._learn({"x": x[some], "t": t[some, None]})
 
-    def proposed(self, designs: Array, values: Array) -> Array:
+    def proposed(self, ranked: Array) -> Array:
         """Optima of networks, and four that are disturbed: two have cells drawn anew, of two all cells are moved."""
-        optima = self._optima(designs[np.argsort(values)[: CROWD - PARENTS]])
+        optima = self._optima(ranked[: CROWD - PARENTS])
         two, others = np.split(optima[::2][:4], 2)
         drawn = np.where(
             self._generator.random(two.shape) < 0.1, self._generator.random(two.shape), two
@@ -260,6 +279,7 @@ class Surrogate:
         for spread in np.linspace(0.25, 0.05, GENERATIONS):
             scores = self._guess({"x": features(crowd)})["y"][..., 0]
             is_near = np.abs(crowd - best[0]).mean(-1) < np.array(APART)[:, None]
+            is_near |= self._is_left(crowd)
             order = np.argsort(np.where(is_near, np.inf, scores), 1)[:, :PARENTS, None]
             parents = np.take_along_axis(crowd, order, 1)
             born = children(parents, CROWD - PARENTS, spread, self._generator)
@@ -283,8 +303,9 @@ def solo(
     with ExitStack() as opened:
         surrogate = Surrogate(cells, machine, seed, opened)
         while len(values) < calls:
-            surrogate.learn(designs, values)
-            new = surrogate.proposed(designs, values)
+            order = surrogate.ranked(designs, values)
+            surrogate.learn(designs, values, order)
+            new = surrogate.proposed(designs[order])
             designs = np.concatenate([designs, new])
             values = np.concatenate([values, ask(new)])
     return designs, values
