@@ -15,7 +15,7 @@ import numpy as np
 
 import ops
 import taskflow
-from taskflow import Graph, MachineModel, njit
+from taskflow import Graph, LogicalRegion, MachineModel, njit
 
 FRAMES, BASES, BATCH = 96, 12, 32
 CONTEXT = 2  # bases that decide a level
@@ -51,15 +51,30 @@ def batch(size: int, generator: np.random.Generator) -> dict[str, Array]:
 # -- the network -------------------------------------------------------------------------------------------------------
 
 
-def network(size: int, features: int = 32) -> Graph:
-    """Three convolutions and, for each second frame, scores of four letters and of none."""
+def network(
+    size: int, bits: int | None = None, calibrate: bool = True, coarse: bool = False
+) -> Graph:
+    """Three convolutions and, for each second frame, scores of four letters and of none.
+
+    In few bits: a scale for each channel of a weight, and values of 8 bits by the largest so far. Coarse: one scale for
+    a weight, and values of as few bits by the largest of the batch.
+    """
     graph = Graph()
+
+    def read(h: LogicalRegion) -> LogicalRegion:
+        return ops.fake_quantize(h, bits) if bits and coarse else h
+
     h = graph.input("x", (size, 1, FRAMES))
     for k, stride in enumerate((2, 1, 1)):
-        h = ops.conv1d(h, features, 9, stride=stride, padding=4, name=f"conv{k}")
+        h = ops.conv1d(read(h), 32, 9, stride=stride, padding=4, name=f"conv{k}")
         h = ops.relu(h, name=f"relu{k}")
-    graph.output("scores", ops.linear(ops.transpose(h, (0, 2, 1)), 5, name="letters"))
-    return graph
+    h = read(ops.transpose(h, (0, 2, 1)))
+    graph.output("scores", ops.linear(h, 5, name="letters"))
+    if not bits:
+        return graph
+    if coarse:
+        return taskflow.quantize(graph, bits, activations=None, axis=None)
+    return taskflow.quantize(graph, bits, calibrate=calibrate)
 
 
 def with_loss(graph: Graph, rate: float) -> Graph:
@@ -71,16 +86,6 @@ def with_loss(graph: Graph, rate: float) -> Graph:
     loss = ops.mean(ops.ctc_loss(scores, *given), name="loss")
     ops.adam(loss, lr=rate)
     return graph
-
-
-def quantized(
-    graph: Graph, bits: int | None, calibrate: bool = True, coarse: bool = False
-) -> Graph:
-    """With a scale for each channel and values of 8 bits; coarse: one scale a weight, and values of as few bits."""
-    if not bits:
-        return graph
-    options = {"axis": None, "activations": bits} if coarse else {}
-    return taskflow.quantize(graph, bits, calibrate=calibrate, **options)
 
 
 def train(
@@ -107,12 +112,12 @@ def reader(
     machine = MachineModel.local(devices=1)
 
     def enter(calibrate: bool) -> taskflow.Executor:
-        graph = quantized(network(reads), bits, calibrate, coarse)
+        graph = network(reads, bits, calibrate, coarse)
         return taskflow.Executor(
             taskflow.lower(graph, taskflow.single_device(graph, machine), machine)
         )
 
-    is_calibrated = not bits or any(name.endswith(".scale") for name in weights)
+    is_calibrated = not bits or coarse or any(name.endswith(".scale") for name in weights)
     with enter(True) as step:
         for name, value in weights.items():
             step.write(name, value)
@@ -240,7 +245,7 @@ def compare(
     for width, coarse in product(bits, ways):
         show(f"{width} bits after training", weights, width, coarse)
         if width < 8:
-            graph = quantized(network(BATCH), width, coarse=coarse)
+            graph = network(BATCH, width, coarse=coarse)
             trained = train(with_loss(graph, 1e-3), more, 2, weights, devices)
             show(f"{width} bits straight through", trained, width, coarse)
     return found

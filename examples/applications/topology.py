@@ -235,17 +235,17 @@ class Surrogate:
 
         self._generator = np.random.default_rng([seed, 1])
         self._left: list[Array] = []
-        self._since = 0  # so many calls
+        self._since = FIRST  # calls: so many were there when it began near another one
         self._learn = executor(networks(cells, 64, True), seed=seed)
         self._guess = executor(networks(cells, CROWD, False), share=self._learn)
 
     def ranked(self, designs: Array, values: Array) -> Array:
         """Numbers of designs, the best first and those last that are left alone; leaves a best that gains no more."""
         open_values = np.where(self._is_left(designs), np.inf, values)
-        is_old = len(values) - self._since >= PATIENCE + FIRST
+        is_old = len(values) - self._since >= PATIENCE
         if is_old and open_values[:-PATIENCE].min() < 1.01 * open_values.min():
             self._left.append(designs[open_values.argmin()])
-            self._since = len(values) - FIRST
+            self._since = len(values)
             open_values = np.where(self._is_left(designs), np.inf, values)
         return np.argsort(open_values)
 
