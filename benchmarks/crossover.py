@@ -4,7 +4,8 @@
     taskflow run -n 2 benchmarks/crossover.py measured
 
 By prediction, on two hosts of four P100: data parallel, four steps in a row. Each ratio is to the sum of both jobs,
-each in its own best order; no order is below the last column, what the busiest stream has to do.
+each in its own best order; no order is below the last column, what the busiest stream has to do. Where less is asked,
+a line says so: there a job alone computes nearly all of the time.
 
 Measured: two perceptrons whose gradients travel for as long as they compute, on emulated devices and links.
 """
@@ -28,7 +29,7 @@ PAIRS = {
     ("gpt", "alexnet"): 0.97,
     ("resnet101", "inception_v3"): 0.94,
     ("alexnet", "resnet101"): 1.0,
-    ("gpt", "gpt"): 1.005,
+    ("gpt", "gpt"): 1.0,
 }
 
 
@@ -92,13 +93,15 @@ def main() -> None:
         alone, together, bound = compare(graphs, strategies, machine, costs)
         total = sum(alone.values())
         ratios = {order: seconds / total for order, seconds in together.items()}
+        least, bound = min(ratios.values()), bound / total
         print(
             f"{'+'.join(pair):24} one after the other {total * 1e3:7.1f} ms; "
             + ", ".join(f"{order} {ratio:.3f}" for order, ratio in ratios.items())
-            + f"; bound {bound / total:.3f}",
+            + f"; bound {bound:.3f}; asked {most}: "
+            + ("reached" if least <= most else "no order can" if bound > most else "missed"),
             flush=True,
         )
-        assert min(ratios.values()) <= max(most, 1.005 * bound / total), pair
+        assert least <= max(most, 1.005 * bound), pair
 
 
 if __name__ == "__main__":

@@ -8,13 +8,14 @@ docs/applications/basecaller.md says what the paper claims, what is shown here a
 
 import argparse
 from collections.abc import Callable, Mapping, Sequence
+from itertools import product
 from time import perf_counter
 
 import numpy as np
 
 import ops
 import taskflow
-from taskflow import Graph, MachineModel, njit
+from taskflow import Graph, LogicalRegion, MachineModel, njit
 
 FRAMES, BASES, BATCH = 96, 12, 32
 CONTEXT = 2  # bases that decide a level
@@ -50,15 +51,30 @@ def batch(size: int, generator: np.random.Generator) -> dict[str, Array]:
 # -- the network -------------------------------------------------------------------------------------------------------
 
 
-def network(size: int, features: int = 32) -> Graph:
-    """Three convolutions and, for each second frame, scores of four letters and of none."""
+def network(
+    size: int, bits: int | None = None, calibrate: bool = True, coarse: bool = False
+) -> Graph:
+    """Three convolutions and, for each second frame, scores of four letters and of none.
+
+    In few bits: a scale for each channel of a weight, and values of 8 bits by the largest so far. Coarse: one scale for
+    a weight, and values of as few bits by the largest of the batch.
+    """
     graph = Graph()
+
+    def read(h: LogicalRegion) -> LogicalRegion:
+        return ops.fake_quantize(h, bits) if bits and coarse else h
+
     h = graph.input("x", (size, 1, FRAMES))
     for k, stride in enumerate((2, 1, 1)):
-        h = ops.conv1d(h, features, 9, stride=stride, padding=4, name=f"conv{k}")
+        h = ops.conv1d(read(h), 32, 9, stride=stride, padding=4, name=f"conv{k}")
         h = ops.relu(h, name=f"relu{k}")
-    graph.output("scores", ops.linear(ops.transpose(h, (0, 2, 1)), 5, name="letters"))
-    return graph
+    h = read(ops.transpose(h, (0, 2, 1)))
+    graph.output("scores", ops.linear(h, 5, name="letters"))
+    if not bits:
+        return graph
+    if coarse:
+        return taskflow.quantize(graph, bits, activations=None, axis=None)
+    return taskflow.quantize(graph, bits, calibrate=calibrate)
 
 
 def with_loss(graph: Graph, rate: float) -> Graph:
@@ -70,10 +86,6 @@ def with_loss(graph: Graph, rate: float) -> Graph:
     loss = ops.mean(ops.ctc_loss(scores, *given), name="loss")
     ops.adam(loss, lr=rate)
     return graph
-
-
-def quantized(graph: Graph, bits: int | None, calibrate: bool = True) -> Graph:
-    return taskflow.quantize(graph, bits, calibrate=calibrate) if bits else graph
 
 
 def train(
@@ -93,17 +105,19 @@ def train(
         return {name: step.read(name) for name in names}
 
 
-def reader(weights: Weights, bits: int | None, reads: int) -> Callable[[Array], list[list[int]]]:
+def reader(
+    weights: Weights, bits: int | None, reads: int, coarse: bool = False
+) -> Callable[[Array], list[list[int]]]:
     """A function that calls the bases of so many signals; scales of values that it lacks are those of 20 batches."""
     machine = MachineModel.local(devices=1)
 
     def enter(calibrate: bool) -> taskflow.Executor:
-        graph = quantized(network(reads), bits, calibrate)
+        graph = network(reads, bits, calibrate, coarse)
         return taskflow.Executor(
             taskflow.lower(graph, taskflow.single_device(graph, machine), machine)
         )
 
-    is_calibrated = not bits or any(name.endswith(".scale") for name in weights)
+    is_calibrated = not bits or coarse or any(name.endswith(".scale") for name in weights)
     with enter(True) as step:
         for name, value in weights.items():
             step.write(name, value)
@@ -188,10 +202,10 @@ def _vote(reads: Array, lengths: Array) -> Array:
 
 
 def accuracy(
-    weights: Weights, bits: int | None, reads: int, groups: int = 40
+    weights: Weights, bits: int | None, reads: int, coarse: bool = False, groups: int = 40
 ) -> tuple[float, float]:
     """The share of right bases in a read, and in a vote of so many reads of a strand."""
-    generator, call = np.random.default_rng(99), reader(weights, bits, reads)
+    generator, call = np.random.default_rng(99), reader(weights, bits, reads, coarse)
     right, agreed, seconds = [], [], []
     for _ in range(groups):
         strand = generator.integers(1, 5, BASES)
@@ -209,26 +223,31 @@ def share_right(read: Sequence[int], strand: Array) -> float:
 
 
 def compare(
-    bits: Sequence[int], reads: int, steps: int, more: int, devices: int = 1
+    bits: Sequence[int],
+    reads: int,
+    steps: int,
+    more: int,
+    devices: int = 1,
+    ways: Sequence[bool] = (False,),
 ) -> dict[str, tuple[float, float]]:
-    """Reads and votes of a network in floats, in few bits after training, and trained on in few bits."""
+    """Reads and votes of a network in floats, in few bits after training, and trained on in few bits; each way."""
     found: dict[str, tuple[float, float]] = {}
 
-    def show(what: str, weights: Weights, width: int | None) -> None:
-        found[what] = accuracy(weights, width, reads)
+    def show(what: str, weights: Weights, width: int | None, coarse: bool = False) -> None:
+        what += ", coarse" * coarse
+        found[what] = accuracy(weights, width, reads, coarse)
         print(
-            f"{what:28} read {found[what][0]:.3f}, vote of {reads} {found[what][1]:.3f}", flush=True
+            f"{what:30} read {found[what][0]:.3f}, vote of {reads} {found[what][1]:.3f}", flush=True
         )
 
     weights = train(with_loss(network(BATCH), 3e-3), steps, 1, devices=devices)
     show("float", weights, None)
-    for width in bits:
-        show(f"{width} bits after training", weights, width)
+    for width, coarse in product(bits, ways):
+        show(f"{width} bits after training", weights, width, coarse)
         if width < 8:
-            trained = train(
-                with_loss(quantized(network(BATCH), width), 1e-3), more, 2, weights, devices
-            )
-            show(f"{width} bits straight through", trained, width)
+            graph = network(BATCH, width, coarse=coarse)
+            trained = train(with_loss(graph, 1e-3), more, 2, weights, devices)
+            show(f"{width} bits straight through", trained, width, coarse)
     return found
 
 
@@ -239,8 +258,12 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=1500)
     parser.add_argument("--more", type=int, default=500, help="steps in few bits")
     parser.add_argument("--devices", type=int, default=1)
+    parser.add_argument(
+        "--coarse", action="store_true", help="also one scale a weight, and values of as few bits"
+    )
     options = parser.parse_args()
-    compare(options.bits, options.reads, options.steps, options.more, options.devices)
+    ways = (False, True) if options.coarse else (False,)
+    compare(options.bits, options.reads, options.steps, options.more, options.devices, ways)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Topology optimisation: a network learns what finite elements say, and where its optimum lies they are asked next.
+"""Topology optimisation: networks learn what finite elements say, and where their optima lie these are asked next.
 
     python -m examples.applications.topology --seeds 3
     python -m examples.applications.topology --size 11 --calls 2000
@@ -25,9 +25,15 @@ Array = np.ndarray
 VOLUME = 0.5  # of the plate that material may fill
 PENALTY, VOID = 3, 1e-3  # of SIMP (Bendsøe, 1989): stiffness is VOID + (1 - VOID) density^PENALTY
 POISSON = 0.3
-FIRST, BATCH = 100, 20  # designs that are drawn before the network learns, and those of a loop
-STEPS = 350  # that the network learns in a loop
-PARENTS, CROWD, GENERATIONS = 128, 512, 60  # of the search that asks the network
+HERD = 20  # designs that the genetic algorithm keeps, and that are born in a generation
+FIRST, BATCH = 60, 10  # designs that are drawn before networks learn, and those of a loop
+STEPS, RATE = 150, 3e-3  # of a loop: what networks learn, at a rate that falls to a tenth
+APART = (0, 0.1, 0, 0.15, 0, 0.2, 0, 0.25)  # of each network: how far it looks from the best design
+PATIENCE, WIDTH = (
+    70,
+    0.15,
+)  # calls that gain less than 1 %, until designs so near to the best are left alone
+PARENTS, CROWD, GENERATIONS = 16, 64, 30  # of the search that asks a network
 
 
 # -- finite elements ---------------------------------------------------------------------------------------------------
@@ -106,19 +112,24 @@ class Cantilever:
     def moduli(self, design: Array) -> Array:
         """(elements,): their stiffness."""
         cells = design.reshape(self.size, self.size).repeat(self.fine, 0).repeat(self.fine, 1)
-        return VOID + (1 - VOID) * cells.ravel() ** PENALTY
+        return modulus(cells.ravel())
 
     def compliance(self, design: Array) -> float:
         """The work of the load: what is to be least."""
         return float(self.load @ self.moved(design)[0])
 
 
+def modulus(density: Array) -> Array:
+    """Of material of such a density: `VOID` to one."""
+    return VOID + (1 - VOID) * density**PENALTY
+
+
 def feasible(designs: Array) -> Array:
-    """The nearest designs from zero to one that fill `VOLUME`: all cells moved alike, then cut; by bisection."""
-    least, most = -designs.max(1, keepdims=True), 1 - designs.min(1, keepdims=True)
+    """The nearest designs (..., cells) of zero to one that fill `VOLUME`: cells moved alike, then cut; by bisection."""
+    least, most = -designs.max(-1, keepdims=True), 1 - designs.min(-1, keepdims=True)
     for _ in range(14):
         moved = (least + most) / 2
-        is_over = np.clip(designs + moved, 0, 1).mean(1, keepdims=True) > VOLUME
+        is_over = np.clip(designs + moved, 0, 1).mean(-1, keepdims=True) > VOLUME
         least, most = np.where(is_over, least, moved), np.where(is_over, moved, most)
     return np.clip(designs + least, 0, 1)
 
@@ -168,9 +179,11 @@ def asked(step: Executor) -> Ask:
 
 
 def children(parents: Array, count: int, spread: float, generator: np.random.Generator) -> Array:
-    """Designs of pairs of parents: cells of either, some of them moved."""
-    pair = parents[generator.integers(0, len(parents), (2, count))]
-    mixed = np.where(generator.random(pair.shape[1:]) < 0.5, *pair)
+    """Designs (..., count, cells) of pairs of parents (..., n, cells): cells of either, some of them moved."""
+    *herds, n, _ = parents.shape
+    pair = generator.integers(0, n, (2, *herds, count))[..., None]
+    left, right = (np.take_along_axis(parents, one, -2) for one in pair)
+    mixed = np.where(generator.random(left.shape) < 0.5, left, right)
     is_moved = generator.random(mixed.shape) < 0.15
     return feasible(mixed + is_moved * generator.normal(0, spread, mixed.shape))
 
@@ -178,33 +191,42 @@ def children(parents: Array, count: int, spread: float, generator: np.random.Gen
 def genetic(ask: Ask, cells: int, goal: float, most: int, seed: int) -> tuple[int, float]:
     """Calls of finite elements alone until a design is as good as `goal`, or `most`; the best then."""
     generator = np.random.default_rng(seed)
-    designs = feasible(generator.random((2 * BATCH, cells)))
+    designs = feasible(generator.random((2 * HERD, cells)))
     values = ask(designs)
     calls = len(values)
     while calls < most and values.min() > goal:
-        designs = designs[np.argsort(values)[:BATCH]]
-        values = np.sort(values)[:BATCH]
-        born = children(designs, BATCH, 0.25, generator)
+        designs = designs[np.argsort(values)[:HERD]]
+        values = np.sort(values)[:HERD]
+        born = children(designs, HERD, 0.25, generator)
         designs = np.concatenate([designs, born])
         values = np.concatenate([values, ask(born)])
-        calls += BATCH
+        calls += HERD
     return calls, float(values.min())
 
 
-def network(cells: int, count: int, training: bool) -> Graph:
-    """Scores `y` of designs `x`, (count, 1); it learns `t`."""
-    graph = Graph()
-    h = graph.input("x", (count, cells))
-    for k, width in enumerate((128, 128, 64)):
-        h = ops.leaky_relu(ops.linear(h, width, name=f"fc{k}"), 0.1, name=f"leaky{k}")
-    y = graph.output("y", ops.linear(h, 1, name="fc3"))
+def networks(cells: int, count: int, training: bool) -> Graph:
+    """Scores `y` (networks, count, 1) of designs `x` by networks side by side, as experts are; they learn `t`."""
+    graph, many = Graph(), len(APART)
+    h = graph.input("x", (many, count, cells))
+    for k in range(2):
+        h = ops.expert_linear(h, 64, name=f"fc{k}", weight_init=fan_uniform, bias_init=0.0)
+        h = ops.silu(h, name=f"silu{k}")
+    y = ops.expert_linear(h, 1, name="fc2", weight_init=fan_uniform, bias_init=0.0)
+    graph.output("y", y)
     if training:
-        ops.adam(ops.mean_squared_error(y, graph.input("t", (count, 1))), lr=1e-3)
+        loss = ops.mean_squared_error(y, graph.input("t", (many, count, 1)))
+        ops.adam(loss, lr=lambda done: RATE * (1 - 0.9 * (done % STEPS) / STEPS))
     return graph
 
 
+def fan_uniform(shape: tuple[int, ...]) -> taskflow.Uniform:
+    """Of a weight (networks, out, in): Glorot's and Bengio's for each network."""
+    bound = (6 / sum(shape[1:])) ** 0.5
+    return taskflow.Uniform(-bound, bound)
+
+
 class Surrogate:
-    """A network that learns logarithms of compliances, and is asked for the least; all of it on one device."""
+    """Networks that learn logarithms of compliances, and are asked for the least; all of it on one device."""
 
     def __init__(self, cells: int, machine: MachineModel, seed: int, opened: ExitStack) -> None:
         def executor(graph: Graph, **options: object) -> Executor:
@@ -212,43 +234,63 @@ class Surrogate:
             return opened.enter_context(Executor(rows, **options))
 
         self._generator = np.random.default_rng([seed, 1])
-        self._learn = executor(network(cells, 64, True), seed=seed)
-        self._guess = executor(network(cells, CROWD, False), share=self._learn)
+        self._left: list[Array] = []
+        self._since = FIRST  # calls: so many were there when it began near another one
+        self._learn = executor(networks(cells, 64, True), seed=seed)
+        self._guess = executor(networks(cells, CROWD, False), share=self._learn)
 
-    def learn(self, designs: Array, values: Array) -> None:
-        """Of every batch one half is of the best designs: there it has to be right."""
-        best = np.argsort(values)[:FIRST]
-        t = np.log(values)
+    def ranked(self, designs: Array, values: Array) -> Array:
+        """Numbers of designs, the best first and those last that are left alone; leaves a best that gains no more."""
+        open_values = np.where(self._is_left(designs), np.inf, values)
+        is_old = len(values) - self._since >= PATIENCE
+        if is_old and open_values[:-PATIENCE].min() < 1.01 * open_values.min():
+            self._left.append(designs[open_values.argmin()])
+            self._since = len(values)
+            open_values = np.where(self._is_left(designs), np.inf, values)
+        return np.argsort(open_values)
+
+    def _is_left(self, designs: Array) -> Array:
+        near = [np.abs(designs - one).mean(-1) < WIDTH for one in self._left]
+        return np.any(near, 0) if near else np.zeros(designs.shape[:-1], bool)
+
+    def learn(self, designs: Array, values: Array, best: Array) -> None:
+        """Each network has batches of its own; one half is of the hundred best designs: there it has to be right."""
+        x, t = features(designs), np.log(values)
         t = ((t - t.mean()) / t.std()).astype(np.float32)
         for _ in range(STEPS):
-            some = self._generator.integers(0, len(designs), 64)
-            some[:32] = self._generator.choice(best, 32)
-            self._learn({"x": designs[some].astype(np.float32), "t": t[some, None]})
+            some = self._generator.integers(0, len(designs), (len(APART), 64))
+            some[:, :32] = self._generator.choice(best[:100], (len(APART), 32))
+            self._learn({"x": x[some], "t": t[some, None]})
 
-    def proposed(self, designs: Array, values: Array) -> Array:
-        """Half a batch near its optimum, half the likeliest of many children of the best designs."""
-        generator, best = self._generator, designs[np.argsort(values)[: CROWD // 8]]
-        optimum = self._optimum(best)
-        noise = generator.normal(0, 0.1, (BATCH // 4, len(optimum)))
-        random = generator.random((BATCH // 4 - 1, len(optimum)))
-        is_drawn = generator.random(random.shape) < 0.1
-        near = np.stack([optimum, *(optimum + noise), *np.where(is_drawn, random, optimum)])
-        born = children(best[:BATCH], CROWD, 0.1, generator)
-        return np.concatenate([feasible(near), self._sorted(born)[: BATCH // 2]])
+    def proposed(self, ranked: Array) -> Array:
+        """Optima of networks, and four that are disturbed: two have cells drawn anew, of two all cells are moved."""
+        optima = self._optima(ranked[: CROWD - PARENTS])
+        two, others = np.split(optima[::2][:4], 2)
+        drawn = np.where(
+            self._generator.random(two.shape) < 0.1, self._generator.random(two.shape), two
+        )
+        moved = others + self._generator.normal(0, 0.1, others.shape)
+        return np.concatenate([optima[: BATCH - 4], feasible(np.concatenate([drawn, moved]))])
 
-    def _optimum(self, best: Array) -> Array:
-        """By generations from the best designs and random ones, on scores alone."""
-        random = self._generator.random((CROWD - len(best), best.shape[1]))
-        crowd = np.concatenate([best, feasible(random)])
+    def _optima(self, best: Array) -> Array:
+        """Each network's, by generations from the best designs and random ones, on its scores alone."""
+        random = feasible(self._generator.random((len(APART), PARENTS, best.shape[1])))
+        crowd = np.concatenate([np.broadcast_to(best, (len(APART), *best.shape)), random], 1)
         for spread in np.linspace(0.25, 0.05, GENERATIONS):
-            parents = self._sorted(crowd)[:PARENTS]
+            scores = self._guess({"x": features(crowd)})["y"][..., 0]
+            is_near = np.abs(crowd - best[0]).mean(-1) < np.array(APART)[:, None]
+            is_near |= self._is_left(crowd)
+            order = np.argsort(np.where(is_near, np.inf, scores), 1)[:, :PARENTS, None]
+            parents = np.take_along_axis(crowd, order, 1)
             born = children(parents, CROWD - PARENTS, spread, self._generator)
-            crowd = np.concatenate([parents, born])
-        return parents[0]
+            crowd = np.concatenate([parents, born], 1)
+        optima: Array = parents[:, 0]
+        return optima
 
-    def _sorted(self, crowd: Array) -> Array:
-        """Designs, that of the least score first."""
-        return crowd[np.argsort(self._guess({"x": crowd.astype(np.float32)})["y"][:, 0])]
+
+def features(designs: Array) -> Array:
+    """What networks read of a cell: the logarithm of its stiffness, about -2.5 to 1."""
+    return (1 + np.log(modulus(designs)) / 2).astype(np.float32)
 
 
 def solo(
@@ -261,8 +303,9 @@ def solo(
     with ExitStack() as opened:
         surrogate = Surrogate(cells, machine, seed, opened)
         while len(values) < calls:
-            surrogate.learn(designs, values)
-            new = surrogate.proposed(designs, values)
+            order = surrogate.ranked(designs, values)
+            surrogate.learn(designs, values, order)
+            new = surrogate.proposed(designs[order])
             designs = np.concatenate([designs, new])
             values = np.concatenate([values, ask(new)])
     return designs, values

@@ -32,8 +32,9 @@ def quantize(
     which: str | Sequence[str] = "*.weight",
     activations: int | None = 8,
     calibrate: bool = True,
+    axis: int | None = 0,
 ) -> Graph:
-    """The same graph with weights of `bits` bits, a scale for each point of dimension 0, and inputs of their operators.
+    """The same graph with weights of `bits` bits, a scale for each point of a dimension, and inputs of their operators.
 
     Args:
         graph: stays as it is; called before an optimizer is. Names of regions and outputs stay.
@@ -42,6 +43,7 @@ def quantize(
         activations: bits of the values that are computed with these; None: they stay as they are. Their scales are
             states `<region>.scale`, the largest magnitude so far.
         calibrate: whether a step widens these scales; without it they are those of a checkpoint, or `Executor.write`.
+        axis: of a weight: the dimension whose points have scales of their own; None: a weight has one.
 
     Raises:
         ValueError: there are fewer than 2 bits or more than 16, no parameter has such a name, or the graph was
@@ -63,8 +65,9 @@ def quantize(
         """Split as where a value is made, or where a weight is read."""
         leader = made_by.get(region.name, reader)
         if region.name not in made and region.name in chosen:
-            axis = 0 if region.ndim > 1 else None
-            made[region.name] = _fake_quantize(region, bits, axis, None, None, False, leader)
+            made[region.name] = _fake_quantize(
+                region, bits, axis if region.ndim > 1 else None, None, None, False, leader
+            )
         elif region.name not in made:
             scale = other.parameter(f"{region.name}.scale", (), 0.0, region.dtype, trainable=False)
             made[region.name] = _fake_quantize(

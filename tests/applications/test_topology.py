@@ -1,5 +1,7 @@
 """Topology optimisation: finite elements are those of the whole matrix; the network finds what gradients find."""
 
+from contextlib import ExitStack
+
 import numpy as np
 import pytest
 
@@ -63,3 +65,16 @@ def test_the_network_finds_better_designs(monkeypatch):
     assert least < values.min() < min(0.8 * drawn, 1.5 * least)
     calls, best = topology.genetic(ask, 9, least, 60, seed=0)
     assert calls == 60 and best > least
+
+
+def test_a_place_that_gains_no_more_is_left_alone():
+    designs = topology.feasible(
+        np.random.default_rng(4).random((topology.FIRST + topology.PATIENCE, 9))
+    )
+    values = 1.0 + np.arange(len(designs))
+    with ExitStack() as opened:
+        surrogate = topology.Surrogate(9, MachineModel.local(devices=1), 0, opened)
+        assert surrogate.ranked(designs[: topology.FIRST], values[: topology.FIRST])[0] == 0
+        for _ in range(2):  # the second time another place is new
+            best = designs[surrogate.ranked(designs, values)[0]]
+            assert np.abs(best - designs[0]).mean() >= topology.WIDTH
