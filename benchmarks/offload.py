@@ -5,9 +5,10 @@
     mpirun -n 4 python benchmarks/offload.py --emulated        the same ratios at 1/64 of the width, run in real time
 
 Each row is searched twice with equal proposals, with the move `change_offload` and without it. Machines: eight L4 of a
-host, whose copies between devices and to the host share one PCIe 4.0 x16 of each, as in GCP's g2-standard-96 (384 GB;
-24 GB of each device's share are left to the host); eight A100 on NVSwitch, two of which share a PCIe switch, as in an
-NVIDIA DGX A100 (320 GB of GPUs, 1 TB). A PCIe link reaches 0.75 of what it is sold with, as in the preset of the L4.
+host, whose copies between devices and to the host share one PCIe 4.0 x16 of each, as in GCP's g2-standard-96 (384 GB,
+of which 24 are left to the host; Cascade Lake, whose memory all copies share); eight A100 on NVSwitch, two of which
+share a PCIe switch, as in an NVIDIA DGX A100 (320 GB of GPUs, 1 TB). A PCIe link reaches 0.75 of what it is sold with,
+as in the preset of the L4.
 Models: widths and layers of GPT-3 (Brown et al., 2020, table 2.1), Adam, bfloat16 with float32 parameters.
 """
 
@@ -43,6 +44,7 @@ from tests.strategies import graphs, hosted, whole_plans
 GIB = 1 << 30
 DEVICES = 8
 EMULATED_FLOPS = 2e9  # of a device: so slow that several share a core
+DRAM = 281.6e9  # bytes/s of two sockets of six channels of DDR4-2933, of which half is each way's
 PCIE = {"bandwidth": 32e9, "latency_seconds": 1.25e-6, "efficiency": 0.75}
 
 
@@ -60,8 +62,8 @@ class Row(NamedTuple):
 
 
 ROWS = (
-    Row("6.7B, 8 x 24 GB", 32, 4096, 16384, "l4", 24, 360, 8),
-    Row("13B, 8 x 40 GB", 40, 5120, 16384, "a100", 40, 960, 2),
+    Row("6.7B, 8 x 24 GB", 32, 4096, 32768, "l4", 24, 360, 8),
+    Row("13B, 8 x 40 GB", 40, 5120, 32768, "a100", 40, 960, 2),
 )
 
 
@@ -69,12 +71,12 @@ def machine_of(row: Row) -> taskflow.MachineModel:
     """Eight devices of a preset with less memory, and their host's memory."""
     preset = taskflow.MachineModel.preset(row.preset)
     device = replace(preset.devices[0], memory_bytes=row.device_gib * GIB)
-    links = [link for link in preset.links if "nvswitch" in link.ends]
+    links = [link for link in preset.links if "nvswitch@0" in link.ends]
     switches = range(DEVICES // row.sharing)
     ways: list[tuple[int | str, str]] = [(d, f"pcie{d // row.sharing}") for d in range(DEVICES)]
     for ends in (*ways, *((f"pcie{k}", "host") for k in switches)):
-        wide = 8 if row.sharing == DEVICES and ends[1] == "host" else 1
-        facts = PCIE | {"bandwidth": wide * PCIE["bandwidth"]}
+        is_last = row.sharing == DEVICES and ends[1] == "host"
+        facts = PCIE | {"bandwidth": DRAM / 2} if is_last else PCIE
         links += [Link(ends, **facts), Link(ends[::-1], **facts)]
     memory = HostMemory(0, "host", row.host_gib * GIB)
     parts = {"devices": (device,) * DEVICES, "links": tuple(links), "memories": (memory,)}
