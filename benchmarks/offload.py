@@ -1,6 +1,7 @@
 """Offload: what the memory of hosts is worth to a search, how well its copies are predicted, and that numbers stay.
 
     python benchmarks/offload.py                      6.7B on 8 GPUs of 24 GB, 13B on 8 of 40 GB: one sequence a device
+    python benchmarks/offload.py --by-hand            of both rows a plan with and one without, as an expert writes them
     python benchmarks/offload.py --laws 200           random plans, each on CPU devices, equal to one device in float64
     mpirun -n 4 python benchmarks/offload.py --emulated        the same ratios at 1/64 of the width, run in real time
 
@@ -34,6 +35,7 @@ from taskflow.comm.transport import connect
 from taskflow.graph.offload import offloaded
 from taskflow.machine import Link
 from taskflow.machine.hostmemory import HostMemory
+from taskflow.searching.fold import block_interiors
 from taskflow.searching.moves import MOVES
 from taskflow.searching.moves.away import change_offload
 
@@ -109,6 +111,40 @@ def describe(label: str, found: taskflow.SearchResult | str, begin: float) -> No
     print(f"  {label:8s} {found} {took}", flush=True)
 
 
+def by_hand(rows: Sequence[Row]) -> None:
+    """Parameters sharded over samples, what layers pass on and the cores of attention on hosts, all else made again.
+
+    Without hosts the samples one by one, four at a time, each split over all devices, but for the cores made again.
+    """
+    for row in rows:
+        machine = machine_of(row)
+        options = {"dtype": "mixed_bfloat16", "vocabulary_multiple": 64}
+        graph = gpt(row.layers, row.hidden, row.sequence, DEVICES, **options)
+        inside = block_interiors(graph)
+        values = [op.name for op in graph.operators if not op.is_backward]
+        away = tuple(n for n in values if n.endswith((".scores", ".add1", ".add2")))
+        again = tuple(name for name in inside if name not in away)
+        also = tuple(name for name in inside if not name.endswith(".scores"))
+        wide = taskflow.grid(graph, machine, sharded="parameters", recomputed=again)
+        narrow = {"tensor": DEVICES, "parts": 4, "rest": "sequence", "sharded": "parameters"}
+        plans = {
+            "with": replace(wide, offloaded=away, schedule="forward_first"),
+            "without": taskflow.grid(graph, machine, recomputed=also, **narrow),
+        }
+        print(f"{row.name}, {row.sequence} tokens a sequence, by hand")
+        costs = taskflow.CostModel.analytic(machine)
+        for label, plan in plans.items():
+            show(label, plan.predict(graph, machine, costs))
+
+
+def show(label: str, timeline: taskflow.Timeline) -> None:
+    """What a plan takes."""
+    kept = 0 if timeline.host_bytes is None else timeline.host_bytes.sum() / GIB
+    most = timeline.peak_bytes.max() / GIB
+    memory = f"{most:.2f} GiB of a device, {kept:.1f} GiB of the host"
+    print(f"  {label:8s} {timeline.seconds:.3f} s, {memory} {timeline.shortage}", flush=True)
+
+
 def full_size(rows: Sequence[Row], proposals: int) -> None:
     """Search every row with the move and without it."""
     for row in rows:
@@ -126,9 +162,7 @@ def full_size(rows: Sequence[Row], proposals: int) -> None:
             seconds.append(found.seconds)
             costs = taskflow.CostModel.analytic(machine)
             timeline = found.plan.predict(graph, machine, costs)
-            kept = 0 if timeline.host_bytes is None else timeline.host_bytes.sum() / GIB
-            most = timeline.peak_bytes.max() / GIB
-            print(f"           {most:.2f} GiB of a device, {kept:.1f} GiB of the host", flush=True)
+            show("", timeline)
         if len(seconds) == 2:
             print(f"  {seconds[1] / seconds[0]:.3f} x as fast as without", flush=True)
 
@@ -204,6 +238,7 @@ def main() -> None:
     parser.add_argument("--sequence", type=int)
     parser.add_argument("--laws", type=int, metavar="PLANS")
     parser.add_argument("--emulated", action="store_true")
+    parser.add_argument("--by-hand", action="store_true")
     parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args()
     if options.laws:
@@ -211,6 +246,8 @@ def main() -> None:
     rows = [ROWS[k] for k in options.rows]
     if options.sequence:
         rows = [row._replace(sequence=options.sequence) for row in rows]
+    if options.by_hand:
+        return by_hand(rows)
     if options.emulated:
         return emulated(rows, options.rounds)
     return full_size(rows, options.proposals)
