@@ -1,13 +1,15 @@
 """Offload: what the memory of hosts is worth to a search, how well its copies are predicted, and that numbers stay.
 
     python benchmarks/offload.py                      6.7B on 8 GPUs of 24 GB, 13B on 8 of 40 GB: one sequence a device
+    python benchmarks/offload.py --by-hand            of both rows a plan with and one without, as an expert writes them
     python benchmarks/offload.py --laws 200           random plans, each on CPU devices, equal to one device in float64
     mpirun -n 4 python benchmarks/offload.py --emulated        the same ratios at 1/64 of the width, run in real time
 
 Each row is searched twice with equal proposals, with the move `change_offload` and without it. Machines: eight L4 of a
-host, whose copies between devices and to the host share one PCIe 4.0 x16 of each, as in GCP's g2-standard-96 (384 GB;
-24 GB of each device's share are left to the host); eight A100 on NVSwitch, two of which share a PCIe switch, as in an
-NVIDIA DGX A100 (320 GB of GPUs, 1 TB). A PCIe link reaches 0.75 of what it is sold with, as in the preset of the L4.
+host, whose copies between devices and to the host share one PCIe 4.0 x16 of each, as in GCP's g2-standard-96 (384 GB,
+of which 24 are left to the host; Cascade Lake, whose memory all copies share); eight A100 on NVSwitch, two of which
+share a PCIe switch, as in an NVIDIA DGX A100 (320 GB of GPUs, 1 TB). A PCIe link reaches 0.75 of what it is sold with,
+as in the preset of the L4.
 Models: widths and layers of GPT-3 (Brown et al., 2020, table 2.1), Adam, bfloat16 with float32 parameters.
 """
 
@@ -33,6 +35,7 @@ from taskflow.comm.transport import connect
 from taskflow.graph.offload import offloaded
 from taskflow.machine import Link
 from taskflow.machine.hostmemory import HostMemory
+from taskflow.searching.fold import block_interiors
 from taskflow.searching.moves import MOVES
 from taskflow.searching.moves.away import change_offload
 
@@ -43,6 +46,7 @@ from tests.strategies import graphs, hosted, whole_plans
 GIB = 1 << 30
 DEVICES = 8
 EMULATED_FLOPS = 2e9  # of a device: so slow that several share a core
+DRAM = 281.6e9  # bytes/s of two sockets of six channels of DDR4-2933, of which half is each way's
 PCIE = {"bandwidth": 32e9, "latency_seconds": 1.25e-6, "efficiency": 0.75}
 
 
@@ -60,8 +64,8 @@ class Row(NamedTuple):
 
 
 ROWS = (
-    Row("6.7B, 8 x 24 GB", 32, 4096, 16384, "l4", 24, 360, 8),
-    Row("13B, 8 x 40 GB", 40, 5120, 16384, "a100", 40, 960, 2),
+    Row("6.7B, 8 x 24 GB", 32, 4096, 32768, "l4", 24, 360, 8),
+    Row("13B, 8 x 40 GB", 40, 5120, 32768, "a100", 40, 960, 2),
 )
 
 
@@ -69,12 +73,12 @@ def machine_of(row: Row) -> taskflow.MachineModel:
     """Eight devices of a preset with less memory, and their host's memory."""
     preset = taskflow.MachineModel.preset(row.preset)
     device = replace(preset.devices[0], memory_bytes=row.device_gib * GIB)
-    links = [link for link in preset.links if "nvswitch" in link.ends]
+    links = [link for link in preset.links if "nvswitch@0" in link.ends]
     switches = range(DEVICES // row.sharing)
     ways: list[tuple[int | str, str]] = [(d, f"pcie{d // row.sharing}") for d in range(DEVICES)]
     for ends in (*ways, *((f"pcie{k}", "host") for k in switches)):
-        wide = 8 if row.sharing == DEVICES and ends[1] == "host" else 1
-        facts = PCIE | {"bandwidth": wide * PCIE["bandwidth"]}
+        is_last = row.sharing == DEVICES and ends[1] == "host"
+        facts = PCIE | {"bandwidth": DRAM / 2} if is_last else PCIE
         links += [Link(ends, **facts), Link(ends[::-1], **facts)]
     memory = HostMemory(0, "host", row.host_gib * GIB)
     parts = {"devices": (device,) * DEVICES, "links": tuple(links), "memories": (memory,)}
@@ -107,6 +111,40 @@ def describe(label: str, found: taskflow.SearchResult | str, begin: float) -> No
     print(f"  {label:8s} {found} {took}", flush=True)
 
 
+def by_hand(rows: Sequence[Row]) -> None:
+    """Parameters sharded over samples, what layers pass on and the cores of attention on hosts, all else made again.
+
+    Without hosts the samples one by one, four at a time, each split over all devices, but for the cores made again.
+    """
+    for row in rows:
+        machine = machine_of(row)
+        options = {"dtype": "mixed_bfloat16", "vocabulary_multiple": 64}
+        graph = gpt(row.layers, row.hidden, row.sequence, DEVICES, **options)
+        inside = block_interiors(graph)
+        values = [op.name for op in graph.operators if not op.is_backward]
+        away = tuple(n for n in values if n.endswith((".scores", ".add1", ".add2")))
+        again = tuple(name for name in inside if name not in away)
+        also = tuple(name for name in inside if not name.endswith(".scores"))
+        wide = taskflow.grid(graph, machine, sharded="parameters", recomputed=again)
+        narrow = {"tensor": DEVICES, "parts": 4, "rest": "sequence", "sharded": "parameters"}
+        plans = {
+            "with": replace(wide, offloaded=away, schedule="forward_first"),
+            "without": taskflow.grid(graph, machine, recomputed=also, **narrow),
+        }
+        print(f"{row.name}, {row.sequence} tokens a sequence, by hand")
+        costs = taskflow.CostModel.analytic(machine)
+        for label, plan in plans.items():
+            show(label, plan.predict(graph, machine, costs))
+
+
+def show(label: str, timeline: taskflow.Timeline) -> None:
+    """What a plan takes."""
+    kept = 0 if timeline.host_bytes is None else timeline.host_bytes.sum() / GIB
+    most = timeline.peak_bytes.max() / GIB
+    memory = f"{most:.2f} GiB of a device, {kept:.1f} GiB of the host"
+    print(f"  {label:8s} {timeline.seconds:.3f} s, {memory} {timeline.shortage}", flush=True)
+
+
 def full_size(rows: Sequence[Row], proposals: int) -> None:
     """Search every row with the move and without it."""
     for row in rows:
@@ -124,9 +162,7 @@ def full_size(rows: Sequence[Row], proposals: int) -> None:
             seconds.append(found.seconds)
             costs = taskflow.CostModel.analytic(machine)
             timeline = found.plan.predict(graph, machine, costs)
-            kept = 0 if timeline.host_bytes is None else timeline.host_bytes.sum() / GIB
-            most = timeline.peak_bytes.max() / GIB
-            print(f"           {most:.2f} GiB of a device, {kept:.1f} GiB of the host", flush=True)
+            show("", timeline)
         if len(seconds) == 2:
             print(f"  {seconds[1] / seconds[0]:.3f} x as fast as without", flush=True)
 
@@ -202,6 +238,7 @@ def main() -> None:
     parser.add_argument("--sequence", type=int)
     parser.add_argument("--laws", type=int, metavar="PLANS")
     parser.add_argument("--emulated", action="store_true")
+    parser.add_argument("--by-hand", action="store_true")
     parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args()
     if options.laws:
@@ -209,6 +246,8 @@ def main() -> None:
     rows = [ROWS[k] for k in options.rows]
     if options.sequence:
         rows = [row._replace(sequence=options.sequence) for row in rows]
+    if options.by_hand:
+        return by_hand(rows)
     if options.emulated:
         return emulated(rows, options.rounds)
     return full_size(rows, options.proposals)

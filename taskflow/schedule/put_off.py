@@ -22,6 +22,7 @@ import numpy as np
 from taskflow.core.columns import Array, distinct
 from taskflow.core.compiling import tiered
 from taskflow.graph.phases import Phase
+from taskflow.machine.hostmemory import BACK
 from taskflow.tasks.task_graph import Kind, Launch, TaskGraph
 
 NOWHERE = 1 << 62  # the position of a row that stands in no order
@@ -39,7 +40,7 @@ class PutOff(NamedTuple):
 
 
 def gathers(task_graph: TaskGraph, position: Array) -> PutOff:
-    """Rows that bring parameters to their readers, from other devices or beside these, with the casts before them.
+    """Rows that bring parameters to their readers, from other devices, beside these or hosts, and casts before them.
 
     Args:
         task_graph: the rows.
@@ -49,6 +50,7 @@ def gathers(task_graph: TaskGraph, position: Array) -> PutOff:
     may = task_graph.kind != Kind.FEED
     may[points] = of_parameters(task_graph)[task_graph.launch[points]]
     moves = task_graph.is_communication | (task_graph.kind == Kind.COPY)
+    moves |= task_graph.crossing == BACK
     is_of, leads, reader = _follow(task_graph.dep_ptr, task_graph.dep_row, may, moves, position)
     row = np.flatnonzero(is_of & leads & (reader >= 0))
     return PutOff(row, reader[row])

@@ -29,6 +29,7 @@ class Outcome:
         name: of the start that it is, else `found`; of a pipeline what it is.
         with_room: its seconds if memory were no limit.
         first_seconds: until the first of several steps in a row is done.
+        host_share: see `Timeline`.
     """
 
     plan: Plan
@@ -39,6 +40,7 @@ class Outcome:
     name: str = FOUND
     with_room: float = math.inf
     first_seconds: float = math.inf
+    host_share: float = 0.0
 
     @classmethod
     def of(cls, plan: Plan, timeline: Timeline, name: str = FOUND) -> Outcome:
@@ -52,6 +54,7 @@ class Outcome:
             name,
             timeline.seconds,
             timeline.seconds,
+            timeline.host_share,
         )
 
     @classmethod

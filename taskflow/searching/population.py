@@ -57,7 +57,7 @@ class Population:
 
     def score(self, outcome: Outcome) -> float:
         """See `Leader`."""
-        over = 1.0 if outcome.fits else max(outcome.peak_bytes / self._room, 1.0)
+        over = max(outcome.peak_bytes / self._room, outcome.host_share, 1.0) ** (not outcome.fits)
         return outcome.with_room * over**2
 
     def draw(self, generator: np.random.Generator, leaders: Sequence[Leader]) -> Iterator[Leader]:

@@ -262,7 +262,8 @@ class _Search:
     def go_on(self, until_local: bool) -> None:
         """Turn after turn, until the budget is spent."""
         while not self._is_over():
-            self._turn(self.arms.draw(self.generator, self.population.best is not None))
+            may_walk = any(_can_walk(leader.outcome) for leader in self.population.leaders)
+            self._turn(self.arms.draw(self.generator, may_walk))
         self._end_walk()
         if self.population.best is None:
             self._refuse()
@@ -291,7 +292,7 @@ class _Search:
                 self.arms.nothing.add((arm, id(before)))
                 continue
             self.arms.reach[arm] = min(self.arms.reach[arm], leader.score)
-            may_walk = self.problem.can_walk and _can_walk(before)
+            may_walk = self.problem.can_walk and _can_walk(leader.outcome)
             if move not in MOVES and may_walk and _is_change(before, plan):
                 self.arms.price[arm] = 1.0  # next time it is a step of the walk
             return self._jump(arm, plan, leader)
@@ -351,7 +352,7 @@ class _Search:
             return walk
         self._end_walk()
         for leader in self.population.draw(self.generator, self.population.leaders):
-            if leader.outcome.fits and _can_walk(leader.outcome.plan):
+            if _can_walk(leader.outcome):
                 self._walk = Walk(self.problem, leader.outcome.plan)
                 self._kind = leader.kind
                 self.budget.spent += WHOLE
@@ -371,7 +372,7 @@ class _Search:
     def _settle(self) -> None:
         """Try all changes of one operator of the best plan, until a round of them finds nothing faster."""
         plan = self.best.plan
-        if not (self.problem.can_walk and _can_walk(plan)):
+        if not (self.problem.can_walk and _can_walk(self.best)):
             return
         walk = Walk(self.problem, plan)
         variant = self.problem.variant(plan)
@@ -471,9 +472,9 @@ def _is_change(before: Plan, after: Plan) -> bool:
     return is_same and after.strategy.data.keys() == before.strategy.data.keys()
 
 
-def _can_walk(plan: Plan) -> bool:
-    """Whether its changes can be judged by what differs: one micro-batch, in an order of rows that is no schedule."""
-    return plan.parts == 1 and plan.schedule in ORDERS
+def _can_walk(outcome: Outcome) -> bool:
+    """Whether changes can be judged by what differs: of one micro-batch that fits, in an order that is no schedule."""
+    return outcome.fits and outcome.plan.parts == 1 and outcome.plan.schedule in ORDERS
 
 
 def _kind_of(shape: PlanShape | None) -> object:

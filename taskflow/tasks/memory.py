@@ -8,7 +8,10 @@ share bytes when one is dead before the other is born. Placement is first fit by
 
 Lifetimes decide who waits (`taskflow.tasks.lifetimes`). A device has a wait-free plan, by which nobody waits for
 memory, if at least half of what the tight plan would leave of its memory stays free: for an evaluation, or others,
-beside it. Else it has the tight plan, with lifetimes by row order. So the tight plan alone decides what fits, and a
+beside it. Else its lifetimes are those by row order, which make the tight plan, and at both ends so many rows longer,
+but never longer than wait-free ones, as leave that half free, of a few numbers of rows. So bytes of what is gathered,
+summed or carried away are needed some rows later: 6.7B on 8 GPUs of 24 GB, activations on their hosts, is 1.15 times as
+fast. The tight plan alone decides what fits, and a
 device that is said to have less memory (`MachineModel.with_rates`) has a tighter plan. Steps of four models on 4 to
 16 P100 take with tight plans 1.02 times what they take without waits in the median, 1.39 times at most; with wait-
 free ones just that, and 1.007 times the bytes in the median, 1.66 times at most (`benchmarks/reuse.py`). On CPUs
@@ -121,14 +124,25 @@ def plan_memory(
     room = np.zeros(2 * devices, np.int64)
     room[:devices] = spendable_bytes(task_graph.machine)
     room[:devices] -= staged_bytes(task_graph) + reserved_bytes(task_graph)
+    most = np.where(peak < room, (peak + room) // 2, 0)
     is_free = np.zeros(2 * devices, np.bool_)
     if np.any(peak < room):
-        longer, more = place(*wait_free_lifetimes(task_graph, first, last))
-        is_free = (2 * more <= peak + room) & (peak < room)
-        begin, peak = (
-            np.where(is_free[device[passing]], longer, begin),
-            np.where(is_free, more, peak),
-        )
+        free = wait_free_lifetimes(task_graph, first, last)
+        longer, more = place(*free)
+        is_free = more <= most
+        is_better = is_free
+        rows = 1 << len(task_graph).bit_length()
+        while rows:
+            begin = np.where(is_better[device[passing]], longer, begin)
+            peak = np.where(is_better, more, peak)
+            most[is_better] = 0
+            if not most.any():
+                break
+            rows //= 4
+            longer, more = place(
+                np.maximum(free[0], 2 * (first - rows)), np.minimum(free[1], 2 * (last + rows))
+            )
+            is_better = more <= most
     offset[passing] = begin
     offset[on_host] += peak[task_graph.instance_device[on_host]]
     edges = reuse_edges(task_graph, offset, size * ~(is_predicted & is_free[device]), first, last)

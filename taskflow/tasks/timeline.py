@@ -102,6 +102,15 @@ class Timeline:
         return {link: size for link, size in enumerate(total.tolist()) if size}
 
     @cached_property
+    def host_share(self) -> float:
+        """Of the memory of the fullest host the share that its devices keep something in; above 1 it does not fit."""
+        machine = self.task_graph.machine
+        if self.host_bytes is None or not machine.memories:
+            return 0.0
+        kept = np.bincount([device.host for device in machine.devices], self.host_bytes)
+        return float(max(kept[memory.host] / memory.memory_bytes for memory in machine.memories))
+
+    @cached_property
     def joules(self) -> float | None:
         """Energy of the step: of flops, bytes of memory and of links, and watts; see `taskflow.tasks.energy`.
 

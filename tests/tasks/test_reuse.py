@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ops.models import lenet
+from ops.models import alexnet, lenet
 from taskflow import (
     CostModel,
     Device,
@@ -19,13 +19,14 @@ from taskflow import (
     Strategy,
     data_parallel,
     lower,
+    reorder,
     simulate,
 )
 from taskflow.execute.expand import expand, expand_plan
 from taskflow.execute.progress import foldable_in_place
 from taskflow.simulation.simulate import schedule
 from taskflow.tasks import moves
-from taskflow.tasks.memory import plan_memory, with_reuse
+from taskflow.tasks.memory import needed_bytes, plan_memory, with_reuse
 from taskflow.tasks.timeline import RowsBefore
 from tests import laws, tiny
 from tests.checking.reuse import tight, with_memory
@@ -168,6 +169,7 @@ def test_nobody_waits_for_memory_while_there_is_enough(data, is_cpu, seed):
     some = with_memory(task_graph, room)  # some of its devices may have tight plans, others not
     plan = plan_memory(some)
     assert np.all(plan.peak_bytes <= np.maximum(least, (least + room) // 2))
+    assert_memory_is_in_order(some, plan)
     predicted = plan_memory(some, is_predicted=True)
     np.testing.assert_array_equal(predicted.offset, plan.offset)
     for found, expected in zip(
@@ -186,6 +188,17 @@ def test_a_simulation_leaves_out_what_nobody_waits_for():
         )
         assert len(full)
         assert len(predicted) == (0 if is_empty else len(full))
+
+
+def test_the_more_memory_there_is_the_shorter_are_waits():
+    """Between a tight plan and one without waits bytes are needed some rows later."""
+    graph, machine = alexnet.build(batch=64), MachineModel.preset("p100").take(2)
+    costs = CostModel.analytic(machine)
+    rows = reorder(lower(graph, data_parallel(graph, machine), machine), costs, "first_ready")
+    least = needed_bytes(tight(rows), plan_memory(tight(rows))).max()
+    shares = (1, 1.05, 2)
+    some = [simulate(with_memory(rows, int(n * least)), costs).seconds for n in shares]
+    assert some[0] > 1.02 * some[1] > 1.2 * some[2]
 
 
 def test_waits_for_memory_are_simulated_and_on_the_critical_path():

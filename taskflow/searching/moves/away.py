@@ -19,38 +19,44 @@ def change_offload(
 ) -> Plan | None:
     """All of one kind; where some of it is there, a random run of it is too, or is no more.
 
-    What goes there is not computed again.
+    What goes there is not computed again. Where devices lack memory, it is of a kind that lies in it.
     """
     if not problem.machine.memories or problem.space is not None:
         return None
     kinds = problem.variant(Plan(Strategy({}))).made(offloadable)
-    names = kinds[int(generator.integers(len(kinds)))]
-    if not names:
-        return None
     now = set(plan.offloaded)
+    outcome = problem.judge.judge(plan)
+    if not outcome.fits and outcome.host_share <= 1:
+        gone = now.union(plan.recomputed)
+        kinds = [names for names in kinds if not gone.issuperset(names)]
+    if not kinds:
+        return None
+    names = kinds[int(generator.integers(len(kinds)))]
     chosen = toggled(names, now, generator) if now.intersection(names) else now.union(names)
-    offloaded = tuple(name for of_kind in kinds for name in of_kind if name in chosen)
     again = tuple(name for name in plan.recomputed if name not in chosen)
-    return problem.fitted(replace(plan, offloaded=offloaded, recomputed=again))
+    return problem.fitted(replace(plan, offloaded=tuple(sorted(chosen)), recomputed=again))
 
 
-def offloadable(variant: Variant) -> tuple[tuple[str, ...], ...]:
-    """Forward operators, state of optimizers by parameters, and parameters, each in program order."""
+def offloadable(variant: Variant) -> list[list[str]]:
+    """Forward operators by classes of equal ones, state that is as large as its parameter, and parameters."""
     graph = variant.graph
     read = {region.name for op in graph.operators if op.is_backward for region in op.inputs}
-    forward = (op for op in graph.operators if not op.is_backward and not op.writes)
-    makers = (op for op in forward if not is_home(op))
-    values = tuple(op.name for op in makers if any(region.name in read for region in op.outputs))
+    kept = {
+        op.name
+        for op in graph.operators
+        if not (op.is_backward or op.writes or is_home(op))
+        and any(region.name in read for region in op.outputs)
+    }
     try:
-        offload(graph, values)
+        offload(graph, kept)
     except ValueError:  # one is updated in place
-        values = ()
-    parameters = tuple(region.name for region in graph.parameters if region.shape)
-    states: dict[str, list[str]] = {name: [] for name in parameters}
-    for op in graph.operators:
-        beside = op.beside or ""
-        for region in op.inputs if op.writes and beside in states else ():
-            if region.role == "state" and region.shape == graph.regions[beside].shape:
-                states[beside].append(region.name)
-    of_states = dict.fromkeys(name for names in states.values() for name in names)
-    return values, tuple(of_states), parameters
+        kept = set()
+    shapes = {region.name: region.shape for region in graph.parameters if region.shape}
+    states = dict.fromkeys(
+        region.name
+        for op in graph.operators
+        for region in op.inputs
+        if op.writes and region.role == "state" and region.shape == shapes.get(op.beside or "")
+    )
+    values = [[name for name in names if name in kept] for names in variant.classes]
+    return [names for names in (*values, [*states], [*shapes]) if names]
