@@ -171,8 +171,9 @@ def _ordered(table: Table) -> Table:
 def _apart(table: Table, parts: int, period: int) -> Array:
     """The least time from the start of a block to that of another; -FAR: nothing says which comes first.
 
-    A micro-batch is not put off for nothing: where what follows a block could go a period earlier, it does. So it is
-    less than a period late, and less than one more, with what runs, for every block beside them that it may wait for.
+    No block is put off for nothing: where all that follow it could go a period earlier with it, they do. So what
+    follows another with none between is less than a period late, and less than one more, and a span, for every block
+    beside one of both, that it may wait for.
     The micro-batches of a period begin in their order, the second as soon after the first as any after the one before.
     """
     apart = table.distance.copy()
@@ -181,7 +182,8 @@ def _apart(table: Table, parts: int, period: int) -> Array:
     late = np.zeros(len(near), np.int64)
     for group in groups:
         late[group] = ~near[np.ix_(group, group)] @ (period + table.span[group])
-    then, first = np.nonzero(table.after)
+    before = (apart > -FAR) & ~np.eye(len(apart), dtype=np.bool_)
+    first, then = np.nonzero(before & (before.astype(np.float32) @ before == 0))
     apart[then, first] = -(table.span[first] - 1 + period + late[first] + late[then])
     blocks = len(apart) // parts
     for group in groups:
