@@ -52,7 +52,7 @@ SHAPES = {
 M_PARTS, M_MEMORY, M_BY_HAND, LEAST_M_RATIO = 32, 6, 330.0, 1.2
 
 
-class Proof(NamedTuple):
+class Proven(NamedTuple):
     """Of the shortest period: whether there is one, choices that were tried, CPU seconds."""
 
     is_proven: bool
@@ -192,7 +192,7 @@ def print_m(seconds: float) -> None:
     )
 
 
-def print_nodes(name: str, blocks: list[Block], memory: float, seconds: float) -> Proof:
+def print_nodes(name: str, blocks: list[Block], memory: float, seconds: float) -> Proven:
     """What is proven of a placement with one micro-batch a period, and in how many nodes."""
     table, unit = table_of(blocks, memory)
     most = int(table.span.sum())
@@ -204,10 +204,10 @@ def print_nodes(name: str, blocks: list[Block], memory: float, seconds: float) -
     what = "proven" if least.is_optimal else "not proven"
     says = f"period {least.period * unit:g}, {what} in {least.nodes} nodes, {taken:.3f} s"
     print(f"{name}, memory {memory:g}: {says}", flush=True)
-    return Proof(least.is_optimal, least.nodes, taken)
+    return Proven(least.is_optimal, least.nodes, taken)
 
 
-def print_proofs(proofs: list[Proof], seconds: float) -> None:
+def print_proofs(proofs: list[Proven], seconds: float) -> None:
     """How many periods are proven, in how many nodes and CPU seconds."""
     nodes = sorted(proof.nodes for proof in proofs)
     slowest = sum(nodes[-max(1, len(nodes) // 10) :])

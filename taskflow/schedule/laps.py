@@ -46,7 +46,7 @@ class Held(NamedTuple):
     amount: Array
 
 
-class Problem(NamedTuple):
+class Columns(NamedTuple):
     """Blocks for compiled code.
 
     Attributes:
@@ -100,7 +100,7 @@ def close(apart: Array) -> None:
 
 @tiered
 def choose_laps(
-    problem: Problem,
+    problem: Columns,
     apart: Array,
     period: int,
     weight: Array,
@@ -212,7 +212,7 @@ def most_lap(apart: Array, a: int, b: int, gap: Array, period: int) -> int:
 
 
 @leaf
-def choose(problem: Problem, apart: Array, period: int, weight: Array) -> int:
+def choose(problem: Columns, apart: Array, period: int, weight: Array) -> int:
     """The pair to choose a lap of; -1: all have one."""
     best = -1
     least = np.inf
@@ -234,7 +234,7 @@ def choose(problem: Problem, apart: Array, period: int, weight: Array) -> int:
 
 
 @leaf
-def infer(problem: Problem, apart: Array, period: int, trail: Trail, scratch: Array) -> int:
+def infer(problem: Columns, apart: Array, period: int, trail: Trail, scratch: Array) -> int:
     """Enter all that follows; the pair that no lap is left for, or a number above all pairs; -1: it may be possible."""
     size = -1
     while size < trail.size[0]:
@@ -258,7 +258,7 @@ def infer(problem: Problem, apart: Array, period: int, trail: Trail, scratch: Ar
 
 
 @inlined
-def round_laps(problem: Problem, apart: Array, period: int, trail: Trail, pair: int) -> bool:
+def round_laps(problem: Columns, apart: Array, period: int, trail: Trail, pair: int) -> bool:
     """Enter the fewest and the most laps of a pair; False: there is none."""
     a = problem.pairs[pair, 0]
     b = problem.pairs[pair, 1]
@@ -275,7 +275,7 @@ def round_laps(problem: Problem, apart: Array, period: int, trail: Trail, pair: 
 
 
 @inlined
-def fits_area(problem: Problem, apart: Array, period: int, trail: Trail, device: int) -> bool:
+def fits_area(problem: Columns, apart: Array, period: int, trail: Trail, device: int) -> bool:
     """Whether memory times time may be enough; enter how long each may be held at most."""
     held = problem.held
     first = np.searchsorted(held.device, device)
@@ -295,7 +295,7 @@ def fits_area(problem: Problem, apart: Array, period: int, trail: Trail, device:
 
 
 @inlined
-def fits_levels(problem: Problem, apart: Array, period: int, trail: Trail, device: int) -> bool:
+def fits_levels(problem: Columns, apart: Array, period: int, trail: Trail, device: int) -> bool:
     """Whether what is held whenever a block takes memory may be little enough; enter the laps that this leaves."""
     gap = problem.gap
     memory = problem.memory
@@ -329,7 +329,7 @@ def fits_levels(problem: Problem, apart: Array, period: int, trail: Trail, devic
 
 @leaf
 def fits_between(
-    problem: Problem, apart: Array, period: int, alone: Array, block: int, scratch: Array
+    problem: Columns, apart: Array, period: int, alone: Array, block: int, scratch: Array
 ) -> bool:
     """Whether all others of a clique fit between a block and its next run, by their earliest starts and latest ends."""
     heads = scratch[0]

@@ -28,7 +28,7 @@ import numpy as np
 from taskflow.core.columns import Array
 from taskflow.core.numbers import real, whole
 from taskflow.schedule.blocks import FAR, Block, Table, distances, is_exact, repeated, table_of
-from taskflow.schedule.laps import End, Held, Problem, Trail, choose_laps, close
+from taskflow.schedule.laps import Columns, End, Held, Trail, choose_laps, close
 
 MOST_PARTS = 3  # micro-batches a period
 FIRST_BUDGET = 200
@@ -196,7 +196,7 @@ def _apart(table: Table, parts: int, period: int) -> Array:
     return apart
 
 
-def _problem(table: Table) -> Problem:
+def _problem(table: Table) -> Columns:
     """Blocks as the search takes them."""
     rank = (table.distance > -FAR).sum(axis=0)
     by_rank = np.argsort(rank, kind="stable")
@@ -207,7 +207,7 @@ def _problem(table: Table) -> Problem:
     gap = np.maximum(table.span[:, None], is_late)
     on = np.ascontiguousarray(table.on.T)
     lost = _lost(table)
-    return Problem(
+    return Columns(
         table.span, gap, table.memory, pairs, _alone(table), on, table.limit, _held(table), lost
     )
 
