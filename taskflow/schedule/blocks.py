@@ -162,6 +162,7 @@ def _unit(blocks: Sequence[Block]) -> Fraction:
 
 
 def distances(span: Array, after: Array) -> Array:
+    """Units of the longest path from the start of a block (first axis) to that of another; -FAR: there is no path."""
     blocks = len(span)
     distance = np.full((blocks, blocks), -FAR)
     np.fill_diagonal(distance, 0)
