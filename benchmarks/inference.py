@@ -3,7 +3,7 @@
     python benchmarks/inference.py [MODEL ...] [--batch 1] [--proposals 600] [--seed 0] [--in-flight 8]
 
 Latency: seconds of a step of the model without its optimizer, alone. Throughput: of a step in steady state, with so
-many in a row (`taskflow.search(repeat=)`), which is measured with twice as many; beside it when the first one is done.
+many in a row (`taskflow.search(repeat=)`): what as many more take; beside it when the first one is done.
 By hand: one device; tensor parallelism of four (Megatron's, with what it leaves over in any way, and every operator
 along its first axis of parameters); pipelines of four stages of equal work, or of equal layers, or of equal work with
 cuts between layers, and for latency with micro-batches where there are samples. The search is given none of them.
@@ -129,8 +129,10 @@ class Row:
         alone = plan.predict(self.graph, self.machine, self.costs)
         if alone.shortage or self.repeat == 1:
             return math.inf if alone.shortage else alone.seconds
-        several = plan.predict(self.graph, self.machine, self.costs, 2 * self.repeat)
-        return math.inf if several.shortage else several.steady_seconds(alone.seconds)
+        several = plan.predict(self.graph, self.machine, self.costs, self.repeat)
+        twice = plan.predict(self.graph, self.machine, self.costs, 2 * self.repeat)
+        seconds = twice.steady_seconds(several.seconds, self.repeat)
+        return math.inf if twice.shortage else seconds
 
     def best_by_hand(self) -> tuple[float, str]:
         """Its seconds, in the order of rows that is best for it, and its name."""

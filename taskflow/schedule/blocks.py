@@ -92,7 +92,7 @@ def table_of(
     held = np.array([block.memory for block in blocks], float)
     _check_memory(held, on)
     limit = np.full(devices, np.inf) if memory is None else _limit(memory, devices)
-    return Table(span, held, limit, on, after, _distances(span, after)), float(unit)
+    return Table(span, held, limit, on, after, distances(span, after)), float(unit)
 
 
 def is_exact(blocks: Sequence[Block], unit: float) -> bool:
@@ -161,7 +161,8 @@ def _unit(blocks: Sequence[Block]) -> Fraction:
     return max(exact, max(work.values()) / FINEST)
 
 
-def _distances(span: Array, after: Array) -> Array:
+def distances(span: Array, after: Array) -> Array:
+    """Units of the longest path from the start of a block (first axis) to that of another; -FAR: there is no path."""
     blocks = len(span)
     distance = np.full((blocks, blocks), -FAR)
     np.fill_diagonal(distance, 0)

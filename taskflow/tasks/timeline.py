@@ -77,18 +77,19 @@ class Timeline:
         np.maximum.at(ends, step[graph.launch[is_point]], self.end[is_point])
         return ends
 
-    def steady_seconds(self, alone: float) -> float:
-        """What each further one of several steps in a row takes, where one alone takes so many seconds.
+    def steady_seconds(self, fewer_seconds: float, fewer: int = 1) -> float:
+        """What each further one of several steps in a row takes, where `fewer` in a row take so many seconds.
 
-        The steps of the first are filling the machine: of a pipeline whose slowest of n stages takes t, k steps take
-        (k - 1) t more than one. No less than what a device computes in a step, whatever the steps leave idle at their
-        ends.
+        The first are filling the machine: of a pipeline whose slowest of n stages takes t, k steps take (k - 1) t more
+        than one. It is exact where the fewer fill the machine, too; of two plans of the same rate, the one whose step
+        alone is quicker seems slower by it. No less than what a device computes in a step, whatever the steps leave
+        idle at their ends.
         """
         graph = self.task_graph
         is_point = graph.kind == Kind.POINT
         computes = np.bincount(graph.device[is_point], (self.end - self.start)[is_point])
         busiest = float(computes.max(initial=0.0)) / graph.repeat
-        return max((self.seconds - alone) / (graph.repeat - 1), busiest)
+        return max((self.seconds - fewer_seconds) / (graph.repeat - fewer), busiest)
 
     def link_bytes(self) -> dict[int, int]:
         """Link number -> bytes that it carries."""

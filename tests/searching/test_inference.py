@@ -51,6 +51,9 @@ def test_a_steady_state_takes_what_the_slowest_stage_does():
         ends = several.step_ends
         assert ends.shape == (repeat,) and ends[0] <= alone.seconds
         assert np.diff(ends) == pytest.approx(slowest, rel=0.01)
+        twice = plan.predict(graph, MACHINE, COSTS, 2 * repeat)
+        exact = np.diff(twice.step_ends)[repeat - 1]
+        assert twice.steady_seconds(several.seconds, repeat) == pytest.approx(exact, rel=1e-9)
     assert alone.step_ends == pytest.approx([alone.seconds], rel=0.01)
 
 
