@@ -77,7 +77,12 @@ def forward(
 
 @partial(Kernel, takes_mixed=True)
 def gradients(ctx: Context, *arrays: Array, scale: float, is_causal: bool, alibi: int = 0) -> None:
-    """See `fused_attention`."""
+    """See `fused_attention`. Keys that no query sees are not read, and have gradients."""
+    keys = arrays[4].shape[1]
+    for gradient in arrays[-2:]:
+        if keys < gradient.shape[1]:
+            gradient[:, keys:].fill(0)
+    arrays = *arrays[:-2], *(gradient[:, :keys] for gradient in arrays[-2:])
     if not alibi and _gradients_by_library(ctx, *arrays, scale=scale, is_causal=is_causal):
         return
     gy, _, statistics, q, k, v, gq, gk, gv = arrays

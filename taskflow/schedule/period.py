@@ -22,7 +22,6 @@ from collections.abc import Sequence
 from itertools import islice
 from typing import NamedTuple
 
-import networkx as nx
 import numpy as np
 
 from taskflow.core.columns import Array
@@ -176,6 +175,8 @@ def _apart(table: Table, parts: int, period: int) -> Array:
     beside one of both, that it may wait for.
     The micro-batches of a period begin in their order, the second as soon after the first as any after the one before.
     """
+    import networkx as nx  # only who searches for schedules waits for it
+
     apart = table.distance.copy()
     near = (apart > -FAR) | (apart > -FAR).T
     groups = [sorted(group) for group in nx.connected_components(nx.from_numpy_array(near))]
@@ -214,6 +215,8 @@ def _problem(table: Table) -> Columns:
 
 def _alone(table: Table) -> Array:
     """(sets, blocks) of which every two share a device: those of each device, and others that have more work."""
+    import networkx as nx
+
     kinds, kind = np.unique(table.on, axis=0, return_inverse=True)
     shared = kinds.astype(int) @ kinds.T > 0
     sets = [*table.on.T]

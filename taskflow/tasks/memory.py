@@ -138,7 +138,7 @@ def plan_memory(
             most[is_better] = 0
             if not most.any():
                 break
-            rows //= 4
+            rows //= 16
             longer, more = place(
                 np.maximum(free[0], 2 * (first - rows)), np.minimum(free[1], 2 * (last + rows))
             )
