@@ -192,13 +192,13 @@ def test_a_simulation_leaves_out_what_nobody_waits_for():
 
 def test_the_more_memory_there_is_the_shorter_are_waits():
     """Between a tight plan and one without waits bytes are needed some rows later."""
-    graph, machine = alexnet.build(batch=64), MachineModel.preset("p100").take(2)
+    graph, machine = alexnet.build(batch=32), MachineModel.preset("p100").take(2)
     costs = CostModel.analytic(machine)
     rows = reorder(lower(graph, data_parallel(graph, machine), machine), costs, "first_ready")
     least = needed_bytes(tight(rows), plan_memory(tight(rows))).max()
-    shares = (1, 1.05, 2)
+    shares = (1, 1.06, 2)
     some = [simulate(with_memory(rows, int(n * least)), costs).seconds for n in shares]
-    assert some[0] > 1.02 * some[1] > 1.2 * some[2]
+    assert some[0] > 1.02 * some[1] > 1.15 * some[2]
 
 
 def test_waits_for_memory_are_simulated_and_on_the_critical_path():
