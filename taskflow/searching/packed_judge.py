@@ -157,13 +157,13 @@ class PackedJudge:
         return self._try(lambda: self._simulate(self._read(strategy.copy()), limit), 0.0) > limit
 
     def _try(self, judge: Callable[[], float], illegal: float) -> float:
-        """Seconds of a proposal; those of one that is illegal are given."""
+        """Seconds of a proposal; those of one that is illegal, or has too many rows for the memory here, are given."""
         self._forget()
         try:
             return judge()
         except CostError:
             raise
-        except ValueError as error:
+        except (ValueError, MemoryError) as error:
             self.refusal = str(error)
             return illegal
 

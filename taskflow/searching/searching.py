@@ -262,7 +262,8 @@ class _Search:
     def go_on(self, until_local: bool) -> None:
         """Turn after turn, until the budget is spent."""
         while not self._is_over():
-            may_walk = any(_can_walk(leader.outcome) for leader in self.population.leaders)
+            leaders = self.population.leaders if self.problem.can_walk else ()
+            may_walk = any(_can_walk(leader.outcome) for leader in leaders)
             self._turn(self.arms.draw(self.generator, may_walk))
         self._end_walk()
         if self.population.best is None:
@@ -352,12 +353,21 @@ class _Search:
             return walk
         self._end_walk()
         for leader in self.population.draw(self.generator, self.population.leaders):
-            if _can_walk(leader.outcome):
-                self._walk = Walk(self.problem, leader.outcome.plan)
+            if self.problem.can_walk and _can_walk(leader.outcome):
+                self._walk = self._walk_from(leader.outcome.plan)
                 self._kind = leader.kind
                 self.budget.spent += WHOLE
                 return self._walk
         return None
+
+    def _walk_from(self, plan: Plan) -> Walk | None:
+        """None: there is no memory here for all rows."""
+        try:
+            return Walk(self.problem, plan)
+        except MemoryError as error:
+            _log.info("search: every change is judged as a whole: %s", error)
+            self.problem.can_walk = False
+            return None
 
     def _end_walk(self) -> None:
         """What a walk found is judged as a whole plan, in its order of rows and in that of the best plan."""
@@ -374,7 +384,9 @@ class _Search:
         plan = self.best.plan
         if not (self.problem.can_walk and _can_walk(self.best)):
             return
-        walk = Walk(self.problem, plan)
+        walk = self._walk_from(plan)
+        if walk is None:
+            return
         variant = self.problem.variant(plan)
         left = count_neighbours(variant)
         while left > 0 and not self.budget.is_interrupted:

@@ -19,6 +19,7 @@ from taskflow import (
 from taskflow.lowering import limits, movement
 from taskflow.searching import problem as problems
 from taskflow.searching.judge import Judge
+from taskflow.searching.pool import Pool
 from tests.searching.test_grids import transformer
 
 HOSTS = MachineModel.preset("p100", nodes=8)
@@ -109,3 +110,15 @@ def _crowded(make_room):
     return lambda mover, number, end, more: make_room(
         mover, number, moving.NO_STATE if end == moving.DONE else end, more
     )
+
+
+def test_a_search_goes_on_where_there_is_no_memory_for_all_rows(monkeypatch):
+    """Not even where that is seen late: what moves is packed only when a plan is asked about."""
+
+    def refuse(*_):
+        raise MemoryError("what moves does not fit into memory")
+
+    monkeypatch.setattr(Pool, "add_fragments", refuse)
+    result = search(graph(), HOSTS, COSTS, proposals=600)
+    assert result.seconds <= min(result.baseline_seconds.values()) < math.inf
+    assert not result.is_locally_optimal and result.proposals > 1
