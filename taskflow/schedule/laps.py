@@ -121,7 +121,7 @@ def choose_laps(
     """
     pairs = problem.pairs
     gap = problem.gap
-    chosen = np.empty(len(trail.cell), np.int64)  # pair, by open choice
+    chosen = np.empty(len(pairs) + 1, np.int64)  # pair, by open choice: each once
     laps = np.empty_like(chosen)
     sizes = np.empty_like(chosen)
     scratch = np.empty((3, len(apart)), np.int64)
@@ -129,6 +129,8 @@ def choose_laps(
     trail.size[0] = 0
     is_possible = infer(problem, apart, period, trail, scratch) < 0
     while is_possible:
+        if is_full(trail, apart):  # what does not fit was not entered
+            return End.SPENT
         pair = choose(problem, apart, period, weight)
         if pair < 0:
             return End.FOUND
@@ -151,7 +153,7 @@ def choose_laps(
             weight[vain if vain < len(pairs) else pair] += 1
             if depth == 0:
                 return End.NONE
-            if nodes[0] > limit or is_full(trail, apart):
+            if nodes[0] > limit:
                 return End.SPENT
             depth -= 1
             undo(apart, trail, sizes[depth])

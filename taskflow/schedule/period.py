@@ -33,7 +33,8 @@ MOST_PARTS = 3  # micro-batches a period
 FIRST_BUDGET = 200
 GROWTH = 1.5  # choices of a search, and of the next one in the same period
 ONE_PART_SHARE = 0.6  # of the time is for one micro-batch a period
-CHANGES = 1 << 22  # of least times between blocks, on the way to one schedule
+# Of least times between blocks, on the way to one schedule: 256 stages need half. Memory that none fills is not taken.
+CHANGES = 1 << 26
 MOST_CLIQUES = 1_000  # that are looked at
 JITTER = 0.1  # of the weights of pairs, from search to search
 
@@ -60,7 +61,8 @@ def find_period(
     seconds: float = 5.0,
     seed: int = 0,
 ) -> Period | None:
-    """The shortest period that is found in so many seconds, or None where memory is too small for one micro-batch.
+    """The shortest period that is found in so many seconds; None: memory is too small for one micro-batch, or it has so
+    many blocks (thousands) that none is found.
 
     Args:
         blocks: of one micro-batch; a block waits for blocks of its own micro-batch.
@@ -131,10 +133,13 @@ def _search(table: Table, parts: int, most: int, seconds: float, seed: int) -> P
     budget = float(FIRST_BUDGET)
     best = None
     period = most
-    while least <= most and (time.perf_counter() < until or (best is None and nodes[0] == 0)):
+    is_first = True
+    while least <= most and (is_first or time.perf_counter() < until):
+        is_first = False
         apart = _apart(many, parts, period)
         weight *= 1 + JITTER * rng.random(len(weight))
-        end = choose_laps(problem, apart, period, weight, nodes[0] + int(budget), nodes, trail)
+        limit = int(nodes[0] + budget)
+        end = choose_laps(problem, apart, period, weight, limit, nodes, trail)
         if end == End.FOUND:
             starts = apart[(apart > -FAR).argmax(axis=0), np.arange(len(apart))]
             best = Period(period, (starts - starts.min()).reshape(parts, -1).T.copy(), False)
@@ -145,7 +150,7 @@ def _search(table: Table, parts: int, most: int, seconds: float, seed: int) -> P
             period = (max(period, least - 1) + most + 1) // 2
         else:
             period = least
-            budget *= GROWTH if end == End.SPENT else 1
+            budget *= GROWTH if nodes[0] > limit else 1
     return None if best is None else best._replace(is_optimal=least > most, nodes=int(nodes[0]))
 
 

@@ -236,6 +236,16 @@ def test_no_period_is_shorter_than_the_optimum(parts, data):
     assert not is_possible(many, int(least.period) - 1)
 
 
+@pytest.mark.parametrize("changes", [0, 50, 300])
+def test_a_search_ends_where_it_has_no_room_for_its_changes(monkeypatch, changes):
+    """What it finds then keeps the rules all the same."""
+    monkeypatch.setattr(period, "CHANGES", changes)
+    found = find_period(m_shape(), 5, 0.1)
+    if found is not None:
+        check(m_shape(), 5, found.starts, found.period)
+    assert find_period(v_shape(), 4, 0.1).period == 3
+
+
 def turning():
     """Two chains that turn together on both devices, where a micro-batch fills the memory: 25 units, 22 of work."""
     chains = {1: [(1,), (1,), (1,), (0,)], 2: [(0, 1), (0, 1), (0,), (0,)]}
