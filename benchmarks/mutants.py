@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import itertools
 import json
 import os
 import re
@@ -52,6 +53,7 @@ PYTEST = [
 WAITED = (
     8  # times these seconds until a change counts as one that never ends: a machine may be busy
 )
+STAMPS = itertools.count(1)
 CHECKED = 500  # tests, the quickest, that must pass without any change
 
 
@@ -161,11 +163,18 @@ def killed_by(checkout: Path, mutant: Mutant, tests: list[str], seconds: float) 
     """The test that fails, "time" where they do not end; nothing where all pass."""
     path = checkout / mutant.path
     source = path.read_text()
-    path.write_text(mutant.applied(source))
+    write(path, mutant.applied(source))
     try:
         return failing(checkout, tests, seconds)
     finally:
-        path.write_text(source)
+        write(path, source)
+
+
+def write(path: Path, source: str) -> None:
+    """Python takes what it has compiled for that of a file as large and, to the second, as old."""
+    path.write_text(source)
+    second = next(STAMPS)
+    os.utime(path, (second, second))
 
 
 def failing(checkout: Path, tests: list[str], seconds: float) -> str:

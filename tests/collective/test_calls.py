@@ -101,6 +101,14 @@ def test_slower_networks_take_their_latency_with_every_hop():
     assert slow - fast == pytest.approx(4 * (2e-3 - 6.5e-6), rel=0.02)  # up and down a tree of four
 
 
+def test_the_slowest_way_between_hosts_counts():
+    machine = MachineModel.preset("h100", nodes=3)
+    latency = {x: 1e-3 if x.ends == (8, "network") else x.latency_seconds for x in machine.links}
+    links = tuple(replace(x, latency_seconds=seconds) for x, seconds in latency.items())
+    one_slow = prices(replace(machine, links=links), (0, 8, 16)).library.fabric
+    assert one_slow.network_seconds == pytest.approx(1e-3, rel=0.01)
+
+
 def test_all_groups_have_a_price():
     """Uneven hosts, two members, and links of no class."""
     machine = MachineModel.preset("v100", nodes=2)

@@ -18,6 +18,7 @@ from taskflow import (
     offload,
     recompute,
 )
+from taskflow.graph.precision import cast
 from taskflow.machine import Link
 from taskflow.machine.hostmemory import AWAY, BACK
 from taskflow.report.describe import describe_plan
@@ -75,6 +76,18 @@ def test_activations_lie_in_the_memory_of_the_host(plain):
     assert carried[AWAY].tolist() == carried[BACK].tolist() == [len(ACTIVATIONS) * SIZE, 0]
     model = Model(plain, feeds_of(plain))
     laws.assert_equal(laws.run(rows, model.feeds, 2, watch=True), laws.run(before, model.feeds, 2))
+
+
+def test_a_copy_on_the_device_is_no_copy_to_its_host():
+    """As large, of the same dtype, and split alike: it reads and writes, where the other only crosses."""
+    graph = Graph()
+    h = ops.relu(ops.linear(graph.input("x", (8, 4), "float64"), 4, name="fc"), name="relu")
+    h = cast(h, h.dtype, graph.operators[-1], 1, "beside")
+    target = graph.input("t", (8, 4), "float64")
+    ops.adam(ops.mean_squared_error(ops.linear(h, 4, name="fc2"), target, name="loss"))
+    rows = whole(offload(graph, ["relu"]))
+    size = {row.name: row.bytes for row in rows}
+    assert (size["beside"], size["relu.away"]) == (2 * 8 * 4 * FLOAT64, 8 * 4 * FLOAT64)
 
 
 def test_state_and_parameters_come_for_their_update_and_go_again(plain):

@@ -8,6 +8,7 @@ from hypothesis import given
 
 import taskflow
 from taskflow import CostModel, MachineModel, lower, simulate
+from taskflow.machine import Link
 from taskflow.searching.grids import Grids
 from taskflow.simulation import sharing
 from taskflow.simulation.representatives import find_loads, loads_of
@@ -155,3 +156,17 @@ def test_orbits_are_as_few_as_can_be():
         machine = replace(machine, devices=(slow, *others))
         timeline = assert_equal(graph, strategy, machine, one_orbit(machine))
         assert len(timeline.task_graph.peers.orbits) == few + 1, name
+
+
+def test_what_comes_from_hosts_is_as_quick_as_all_rows_say():
+    """Two devices share a link from their host, and have one each to it."""
+    machine = MachineModel.uniform(4).with_host_memory(1 << 30, 1e9)
+    shared = {(f"host@{0}", k): k // 2 for k in range(4)}
+    assert {x.ends for x in machine.links} > set(shared)
+    links = [x for x in machine.links if x.ends not in shared]
+    links += [Link(("host@0", f"half@{k}"), 1e9, 1e-6) for k in range(2)]
+    links += [Link((f"half@{number}", k), 1e9, 1e-6) for (_, k), number in shared.items()]
+    machine = replace(machine, links=tuple(links))
+    graph = network(batch=16, width=8, layers=3)
+    graph = taskflow.offload(graph, [op.name for op in graph.operators if op.name[:2] == "fc"][:2])
+    assert_same_loads(graph, taskflow.data_parallel(graph, machine), machine)

@@ -148,6 +148,35 @@ def test_edges_of_two_chains_by_hand():
     assert plan.share_bytes(task_graph, np.array(used[::2]), np.array(used[1::2])).all()
 
 
+def test_who_follows_on_the_same_stream_waits_for_nobody_of_it():
+    """One device computes two sums one after the other; only the second feed waits, for who reads the first."""
+    graph = Graph()
+    for name in ("first", "second"):
+        made = tiny.tanh(graph.input(f"x of {name}", (8, 8)), f"{name}.tanh")
+        graph.output(name, tiny.column_sum(made, name))
+    machine = emulated(MachineModel.uniform(1))
+    rows = tight(lower(graph, data_parallel(graph, machine), machine))
+    plan = plan_memory(rows)
+    waiting = np.repeat(np.arange(len(rows)), np.diff(plan.reuse_ptr))
+    names = [(rows[row].name, rows[by].name) for row, by in zip(waiting, plan.reuse_rows)]
+    assert names == [("x of second", "first.tanh")]
+
+
+def test_who_follows_the_first_row_does_not_wait_for_it():
+    """What it makes is not read, and the next row, on the same stream, has its memory."""
+    graph = Graph()
+    weight = tiny.parameter(graph, "weight", (8, 8))
+    tiny.tanh(weight, "unread")
+    graph.output("sum", tiny.column_sum(tiny.tanh(weight, "read"), "sum"))
+    machine = emulated(MachineModel.uniform(1))
+    rows = tight(lower(graph, data_parallel(graph, machine), machine))
+    assert [row.name for row in rows] == ["unread", "read", "sum"]
+    plan = plan_memory(rows)
+    made = [rows.args(row)[1][0] for row in (0, 1)]
+    assert plan.offset[made[0]] == plan.offset[made[1]]
+    assert not len(plan.reuse_rows)
+
+
 @examples(60)
 @given(data=st.data(), is_cpu=st.booleans(), seed=st.integers(0, 99))
 def test_nobody_waits_for_memory_while_there_is_enough(data, is_cpu, seed):

@@ -49,6 +49,13 @@ def axes_of(section):
     return [axis_of(parts) for parts in section.parts]
 
 
+def test_threads_meet_once_more_for_what_is_divided_alone():
+    graph = task_graph("a b -> a b")
+    (row,) = np.flatnonzero(graph.kind == Kind.POINT).tolist()
+    meeting = {len(each.parts): each.lone_seconds - each.seconds for each in options(graph, row, 2)}
+    assert meeting == {1: 0.0, 2: pytest.approx(MEETING_SECONDS)}
+
+
 def test_a_chain_that_is_split_alike_is_one_section():
     (only,) = planned(task_graph(*["a b -> a b"] * 3))
     assert axes_of(only) == ["a"] * 3
