@@ -31,6 +31,7 @@ from taskflow.searching.placement import divisors
 from taskflow.searching.problem import SearchProblem
 from taskflow.searching.shapes import HOMES, SHARDED, WHOLE, PlanShape
 
+WIDEST = 64  # devices of tensor parallelism: eight hosts of eight
 ORDERED = 2  # grids, the fastest, in all orders of rows
 MACHINES = {
     "8 H100": ("h100", 8),
@@ -169,7 +170,7 @@ def best_plan(problem: SearchProblem, shapes: Iterable[PlanShape]) -> tuple[str,
 def grids(devices: int) -> Iterator[PlanShape]:
     """Tensor parallelism of every degree, what is split otherwise, state, and layers computed again."""
     states = WHOLE, SHARDED, HOMES
-    for tensor, rest, state in product(divisors(devices), RESTS, states):
+    for tensor, rest, state in product(divisors(min(devices, WIDEST)), RESTS, states):
         if tensor > 1 or rest == RESTS[0]:
             yield from (PlanShape(tensor, rest, state, is_again) for is_again in (False, True))
 
