@@ -78,7 +78,12 @@ def _backward(
     inputs, sizes = [gy, *op.outputs[1:]], {axis: op.extents[axis] for axis in "yx"}
     kernel = gradient.bind(extents=extents)
     return launch_first(
-        f"{op.name}.dx", pattern, inputs, kernel=kernel, sizes=sizes, flops=op.flops
+        f"{op.name}.dx",
+        pattern,
+        inputs,
+        kernel=kernel,
+        sizes=sizes,
+        flops=op.flops,
     )
 
 
@@ -155,8 +160,8 @@ def _max_gradient(
 ) -> None:
     """Windows may overlap, so they are added one after the other."""
     gx.fill(0)
-    n, c = ctx.xp.ogrid[: gx.shape[0], : gx.shape[1]]
+    images = ctx.xp.ogrid[: gx.shape[0], : gx.shape[1]]
     for i in range(gy.shape[2]):
         for j in range(gy.shape[3]):
             at = index[:, :, i, j]
-            gx[n, c, at // gx.shape[3], at % gx.shape[3]] += gy[:, :, i, j]
+            gx[(*images, at // gx.shape[3], at % gx.shape[3])] += gy[:, :, i, j]
