@@ -82,7 +82,11 @@ def _forward(ctx: Context, *args: Array) -> None:
 def _backward(op: Operator, gy: LogicalRegion) -> tuple[LogicalRegion, ...]:
     terms = ", ".join(["b e"] * len(op.inputs))
     return launch_all(
-        f"{op.name}.dx", f"b p, {terms} -> {terms}", [gy, *op.inputs], kernel=_gradient, flops=4
+        f"{op.name}.dx",
+        f"b p, {terms} -> {terms}",
+        [gy, *op.inputs],
+        kernel=_gradient,
+        flops=4,
     )
 
 
