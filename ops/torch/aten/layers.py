@@ -267,8 +267,10 @@ def _layer_norm(
         weight, bias = (
             None if w is None else reshape(site.region(w), (prod(shape),)) for w in (weight, bias)
         )
-    weights = _filled_in(site, x, weight, bias, prod(shape))
-    made = site.build(lambda name: layer_norm(flat, eps, name), weights)
+    made = site.build(
+        lambda name: layer_norm(flat, eps, name),
+        _filled_in(site, x, weight, bias, prod(shape)),
+    )
     return made if flat is x else reshape(made, x.shape)
 
 
