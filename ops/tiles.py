@@ -12,6 +12,8 @@ from itertools import pairwise
 from math import prod
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from taskflow import Array, Context, Rect, Window
 
 if TYPE_CHECKING:
@@ -84,6 +86,13 @@ def origin(a: Array) -> Array:
     )  # the dots keep an array of no dimensions an array
     first: Array = a[index]
     return first
+
+
+def block_tables(ctx: Context, rows: Sequence[Sequence[int]], step: int) -> list[Array]:
+    """What a launch for several arrays is told: the rows, each of which ends with a number of elements; and of every
+    block its row, and the first of the `step` elements that it is for."""
+    starts = [(k, begin) for k, row in enumerate(rows) for begin in range(0, row[-1], step)]
+    return [ctx.constant(np.array(table, np.int64).reshape(-1)) for table in (rows, starts)]
 
 
 def channels_last(a: Array) -> Array:

@@ -15,8 +15,6 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-import numpy as np
-
 from ops.attention.fused_attention import (
     forward,
     gradients,
@@ -29,7 +27,7 @@ from ops.building import checked, distinct, launch_all, launch_first, parameters
 from ops.cuda import attention as gpu_attention
 from ops.cuda.kernels import BLOCK, source
 from ops.dense.linear import multiply_biased, multiply_gradients
-from ops.tiles import contiguous, deliver, matrix, merged, result_matrix, work_array
+from ops.tiles import block_tables, contiguous, deliver, matrix, merged, result_matrix, work_array
 from taskflow import Array, Context, Kernel, LogicalRegion, Operator
 
 _PARTS = source("parts")
@@ -211,19 +209,17 @@ def _moves_together(
             moves += zip(arrays[0], arrays[1:])
         else:
             moves += zip(arrays[:-1], arrays[-1])
-    tables = _tables(ctx, moves)
-    name = f"move_{moves[0][0].dtype.name}_{moves[0][1].dtype.name}"
-    threads = tables[1].size // 2 * BLOCK
-    return partial(ctx.launch, _PARTS, name, threads, *tables, _PART, block=BLOCK)
-
-
-def _tables(ctx: Context, moves: Sequence[tuple[Array, Array]]) -> list[Array]:
-    """Of every move from where, to where and how many elements; of every block its move and where it begins."""
     rows = [[ctx.address(source), ctx.address(target), source.size] for source, target in moves]
-    starts = [
-        (k, begin) for k, (source, _) in enumerate(moves) for begin in range(0, source.size, _PART)
-    ]
-    return [ctx.constant(np.array(table, np.int64).reshape(-1)) for table in (rows, starts)]
+    tables = block_tables(ctx, rows, _PART)
+    return partial(
+        ctx.launch,
+        _PARTS,
+        f"move_{moves[0][0].dtype.name}_{moves[0][1].dtype.name}",
+        tables[1].size // 2 * BLOCK,
+        *tables,
+        _PART,
+        block=BLOCK,
+    )
 
 
 _JOIN = Kernel(_join_parts, takes_mixed=True, together=partial(_moves_together, whole=-1))

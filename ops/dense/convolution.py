@@ -220,12 +220,12 @@ class Convolution:
         **options: Any,
     ) -> LogicalRegion:
         """The gradient of x from that of y; the extents of x are `extents`."""
-        (c, o) = self.channels
         (_, made, back) = self.axes
         put_back = (replace(w, transposed=True) for w in self.windows)
+        read = f"n {self.channels[1]} {term(back)}, {self._weight}"
         return self._launch(
             name,
-            f"n {o} {term(back)}, {self._weight} -> n {c} {term(made)}",
+            f"{read} -> n {self.channels[0]} {term(made)}",
             [y, weight],
             kernels.gradient_x,
             sizes=dict(zip(made, extents, strict=True)),

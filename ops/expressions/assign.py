@@ -409,8 +409,7 @@ def _in_parts(
         for names, a in arrays.items()
     }
     seen = {
-        names: (work.reshape(-1, len(names.split()), work.shape[-1]), 0)
-        for names, work in works.items()
+        names: (a.reshape(-1, len(names.split()), a.shape[-1]), 0) for names, a in works.items()
     }
     run_parts(ctx, one, seen, numbers, contracts)
     for names, a in arrays.items():

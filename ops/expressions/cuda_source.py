@@ -22,7 +22,7 @@ import numpy as np
 
 from ops.expressions.expression import COMPARISONS, OF_C, Argument, Expression
 from ops.expressions.program import OUT, Pass, result_of, value_in
-from ops.tiles import origin
+from ops.tiles import block_tables, origin
 from taskflow import Array, Context, CudaSource
 
 T = TypeVar("T")
@@ -142,29 +142,30 @@ def run_together(
     arrays = _used(one, points[0])
     numbers = _used(one, numbers)
     cells = _used(one, cells)
-    large = tuple(name for name, a in arrays.items() if a.ndim)
-    source, name = _map_many(one, _dtypes(arrays, numbers, cells), large)
-    rows, parts = _tables(ctx, points, large)
-    arguments = (
-        *(a for a in arrays.values() if not a.ndim),
+    large = tuple(name for name in arrays if arrays[name].ndim)
+    tables = _tables(ctx, points, large)
+    return partial(
+        ctx.launch,
+        *_map_many(one, _dtypes(arrays, numbers, cells), large),
+        tables[1].size // 2 * _BLOCK,
+        *(arrays[name] for name in arrays if name not in large),
         *cells.values(),
-        rows,
-        parts,
+        *tables,
         *numbers.values(),
         _SHARE,
+        block=_BLOCK,
     )
-    return partial(ctx.launch, source, name, parts.size // 2 * _BLOCK, *arguments, block=_BLOCK)
 
 
 def _tables(
     ctx: Context, points: Sequence[Mapping[str, Array]], large: Sequence[str]
 ) -> list[Array]:
     """Where the arrays of every point lie, and how many elements they have; of every block its point and begin."""
+    """Where the arrays of every point lie, and how many elements they have; of every block its point and begin."""
     rows = [
         [*(ctx.address(point[name]) for name in large), point[large[0]].size] for point in points
     ]
-    parts = [(k, begin) for k, row in enumerate(rows) for begin in range(0, row[-1], _SHARE)]
-    return [ctx.constant(np.array(table, np.int64).reshape(-1)) for table in (rows, parts)]
+    return block_tables(ctx, rows, _SHARE)
 
 
 def _used(one: Pass, values: Mapping[str, T]) -> dict[str, T]:

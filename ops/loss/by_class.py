@@ -152,14 +152,12 @@ def _backward(
     names: tuple[str, ...],
     slopes: Mapping[str, str],
 ) -> tuple[LogicalRegion | None, ...]:
-    read, (out,) = terms(op)
-    values = {name: (r, t) for name, r, t in zip(names, op.inputs, read, strict=True)} | {
-        "g": (g, out)
-    }
+    values = dict(zip(names, zip(op.inputs, terms(op)[0], strict=True), strict=True))
+    flowing = values | {"g": (g, terms(op)[1][0])}
 
     def gradient(name: str, text: str) -> LogicalRegion:
         """The value itself comes first, which gives the extents."""
-        used = {k: v for k, v in values.items() if k in Expression.parse(text).names}
+        used = {k: v for k, v in flowing.items() if k in Expression.parse(text).names}
         return formula(
             f"{op.name}.d{name}",
             text,

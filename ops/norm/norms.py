@@ -143,15 +143,13 @@ def _rms_backward(
         full,
         numbers=numbers,
     )
-    text = "g * x / sqrt(square + eps)"
-    read = _pick(by_name, "gx", "square")
     return (
         gx,
         None,
         formula(
             f"{op.name}.dweight",
-            text,
-            read,
+            "g * x / sqrt(square + eps)",
+            _pick(by_name, "gx", "square"),
             last,
             numbers=numbers,
         ),

@@ -71,31 +71,30 @@ def _steps_backward(
     op: Operator, *gradients: LogicalRegion | None, name: str, has_state: bool
 ) -> tuple[LogicalRegion, ...]:
     assert gradients[3:] == (None, None), "only the hidden states and the last state are public"
-    (wide, *rest), _ = terms(op)
+    read = terms(op)[0]
     patterns, regions = zip(*_read_backward(op, gradients, has_state), strict=True)
-    made = [wide, *rest[-2:]] if has_state else [wide]
-    ggates, *gstate = launch_all(
+    made = launch_all(
         f"{op.name}.dx",
-        f"{', '.join(patterns)} -> {', '.join(made)}",
+        f"{', '.join(patterns)} -> {', '.join([read[0], *(read[-2:] if has_state else ())])}",
         regions,
         kernel=_steps_gradient.bind(
             has=tuple(g is not None for g in gradients[:3]), has_state=has_state
         ),
         flops=2 + 20 / op.extents["h"],
     )
-    return ggates, *_parameter_gradients(op, ggates, name, has_state), *gstate
+    return made[0], *_parameter_gradients(op, made[0], name, has_state), *made[1:]
 
 
 def _read_backward(
     op: Operator, gradients: Sequence[LogicalRegion | None], has_state: bool
 ) -> list[tuple[str, LogicalRegion]]:
     """What `_steps_gradient` reads, with its terms."""
-    (wide, weight_term, *rest), (narrow, last, *_) = terms(op)
+    inputs, (narrow, last, *_) = terms(op)
     read = [(term, g) for term, g in zip((narrow, last, last), gradients) if g is not None]
     if has_state:
-        read.append((rest[-1], op.inputs[-1]))
-    read += [(narrow, op.outputs[3]), (wide, op.outputs[4])]
-    return [*read, (weight_term, op.inputs[1])]
+        read.append((inputs[-1], op.inputs[-1]))
+    read += [(narrow, op.outputs[3]), (inputs[0], op.outputs[4])]
+    return [*read, (inputs[1], op.inputs[1])]
 
 
 def _parameter_gradients(
@@ -106,7 +105,7 @@ def _parameter_gradients(
     gweight = launch_first(
         f"{name}.dweight_hh",
         f"{b} {s} g h, {b} {s} m{f', {b} 1 m' if has_state else ''} -> g h m",
-        [ggates, op.outputs[0], *op.inputs[-2:][:has_state]],
+        [ggates, op.outputs[0], *(op.inputs[-2:-1] if has_state else ())],
         kernel=_state_weight_gradient,
     )
     biases = len(op.inputs) - 2 - 2 * has_state

@@ -48,10 +48,10 @@ def _launch(
     kind: str, x: LogicalRegion, output_size: int | Sequence[int], name: str | None
 ) -> LogicalRegion:
     where = checked(kind, name, x, ndim=(4,))
-    height, width = pair(where, "output_size", output_size)
-    for size in (height, width):
+    made = pair(where, "output_size", output_size)
+    for size in made:
         check_positive(where, output_size=size)
-    extents = (x.shape[2], height), (x.shape[3], width)
+    extents = tuple(zip(x.shape[2:], made, strict=True))
     is_mean = kind == "adaptive_avg_pool2d"
     return launch_first(
         name or kind,
@@ -59,9 +59,9 @@ def _launch(
         "n c y x -> n c h w" if is_mean else "n c ^y ^x -> n c h w, n c h w",
         [x],
         kernel=(_mean if is_mean else _max).bind(extents=extents),
-        sizes={"h": height, "w": width},
+        sizes={"h": made[0], "w": made[1]},
         backward=partial(_backward, extents=extents),
-        flops=2 / height + 2 / x.shape[3] if is_mean else 1 / (height * width),
+        flops=2 / made[0] + 2 / x.shape[3] if is_mean else 1 / (made[0] * made[1]),
         dtype=[x.dtype] if is_mean else [x.dtype, "int64"],
     )
 

@@ -106,28 +106,33 @@ def sum_to(
     Raises:
         ValueError: `shape` does not broadcast to the shape of `x`.
     """
-    where = checked("sum_to", name, x)
     target = shape.shape if isinstance(shape, LogicalRegion) else tuple(shape)
-    if len(target) > x.ndim or any(
-        b not in (1, a) for a, b in zip(x.shape[x.ndim - len(target) :], target)
-    ):
-        raise ValueError(
-            f"{where}: the shape {target} does not broadcast to that of '{x.name}', {x.shape}"
-        )
+    _check_target(checked("sum_to", name, x), x, target)
     if target == x.shape:
         return x
     axes = distinct(x.axes)
     lead = x.ndim - len(target)
     kept = [a if x.shape[lead + k] == target[k] else "1" for k, a in enumerate(axes[lead:])]
-    summed = tuple(k for k in range(x.ndim) if k < lead or kept[k - lead] == "1")
     return launch_first(
         name or "sum_to",
         f"{term(axes)} -> {term(kept)}",
         [x],
-        kernel=sum_over.bind(axes=summed),
+        kernel=sum_over.bind(
+            axes=tuple(k for k in range(x.ndim) if k < lead or kept[k - lead] == "1")
+        ),
         backward=partial(gradient_of_first, kernel=_repeat),
         flops=1,
     )
+
+
+def _check_target(where: str, x: LogicalRegion, target: Sequence[int]) -> None:
+    """ValueError unless it broadcasts to the shape of `x`."""
+    if len(target) > x.ndim or any(
+        n not in (1, m) for m, n in zip(x.shape[x.ndim - len(target) :], target)
+    ):
+        raise ValueError(
+            f"{where}: the shape {target} does not broadcast to that of '{x.name}', {x.shape}"
+        )
 
 
 def named_dims(dim: Dims, ndim: int) -> Sequence[int]:

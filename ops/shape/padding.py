@@ -88,8 +88,10 @@ def _copy(ctx: Context, x: Array, y: Array) -> None:
 def _surround(ctx: Context, x: Array, y: Array, *, before: Sequence[int], value: float) -> None:
     y.fill(value)
     if x.size:
-        shifts = zip(ctx.rect(0).lo, before, ctx.rect(1).lo, strict=True)
-        starts = [lo + b - first for lo, b, first in shifts]
+        starts = [
+            lo + b - first
+            for lo, b, first in zip(ctx.rect(0).lo, before, ctx.rect(1).lo, strict=True)
+        ]
         y[tuple(map(_run, starts, x.shape))] = x
 
 

@@ -117,6 +117,10 @@ def scatter(ctx: Context, gy: Array, index: Array, gx: Array, *, dim: int = 1) -
     elsewhere = (local < 0) | (local >= extent)
     local += extent * ctx.xp.arange(prod(gx.shape[:-2])).reshape(*gx.shape[:-2], 1)
     local[elsewhere] = -1
-    given = rows(ctx, "gy", gy), read_only(local.reshape(-1))
-    scatter_add(*given, 0, table.reshape(-1, gx.shape[-1]))
+    scatter_add(
+        rows(ctx, "gy", gy),
+        read_only(local.reshape(-1)),
+        0,
+        table.reshape(-1, gx.shape[-1]),
+    )
     deliver(ctx, table, gx)

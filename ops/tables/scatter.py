@@ -194,11 +194,17 @@ def _one_hot(ctx: Context, t: Array, y: Array, *, classes: int) -> None:
         made += more
     ctx.xp.equal(t[..., None], numbers, out=y)
     if ctx.is_cuda:
-        is_wrong, is_behind = (ctx.scratch(slot, t.shape, "bool") for slot in ("wrong", "behind"))
-        ctx.xp.less(t, 0, out=is_wrong)
-        ctx.xp.greater_equal(t, classes, out=is_behind)
-        ctx.xp.logical_or(is_wrong, is_behind, out=is_wrong)
-        ctx.xp.copyto(y, _no_number(y.dtype), where=is_wrong[..., None])
+        _mark_wrong(ctx, t, y, classes)
+
+
+def _mark_wrong(ctx: Context, t: Array, y: Array, classes: int) -> None:
+    """Rows of what is no class."""
+    is_wrong = ctx.scratch("wrong", t.shape, "bool")
+    is_behind = ctx.scratch("behind", t.shape, "bool")
+    ctx.xp.less(t, 0, out=is_wrong)
+    ctx.xp.greater_equal(t, classes, out=is_behind)
+    ctx.xp.logical_or(is_wrong, is_behind, out=is_wrong)
+    ctx.xp.copyto(y, _no_number(y.dtype), where=is_wrong[..., None])
 
 
 def _no_number(dtype: Any) -> Any:
