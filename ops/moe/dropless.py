@@ -9,7 +9,9 @@ and an even split of the experts is as uneven, for simulator and search, as the 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import partial
+from itertools import pairwise
 from math import prod
 
 import numpy as np
@@ -191,6 +193,13 @@ def _borders(ctx: Context, starts: Array, experts: int, group_rows: int) -> Arra
     return borders
 
 
+def _runs(borders: Array) -> Iterator[tuple[int, int, slice]]:
+    """Every group and expert, and where its rows are in a tile."""
+    for group, of_group in enumerate(borders.tolist()):
+        for expert, (begin, end) in enumerate(pairwise(of_group)):
+            yield group, expert, slice(begin, end)
+
+
 @partial(Kernel, is_compiled=True, cuda=gpu_experts.rows_linear)
 def _rows_kernel(
     ctx: Context,
@@ -206,9 +215,8 @@ def _rows_kernel(
     borders = _borders(ctx, starts, 1, group_rows)
     work = work_array(ctx, "y", y)
     work.fill(0)  # a row may be nobody's, or of an expert that is elsewhere
-    for of_group in borders.tolist():
-        for of_expert, begin, end in zip(matrix, of_group, of_group[1:], strict=False):
-            ctx.xp.matmul(x[begin:end], of_expert, out=work[begin:end])
+    for _, expert, run in _runs(borders):
+        ctx.xp.matmul(x[run], matrix[expert], out=work[run])
     if bias and ctx.interval(summed)[0] == 0:  # once among the partial sums
         cpu_experts.add_to_runs(rows(ctx, "bias", bias[0]), borders, work)
     deliver(ctx, work, y)
@@ -224,9 +232,7 @@ def _rows_gradient(ctx: Context, gy: Array, *rest: Array, group_rows: int) -> No
         deliver(ctx, work, out)
         return
     product = ctx.scratch("product", out.shape[1:], out.dtype)
-    for group, of_group in enumerate(borders.tolist()):
-        for total, begin, end in zip(out, of_group, of_group[1:], strict=False):
-            made = product if group else total
-            ctx.xp.matmul(gy[begin:end].T, x[0][begin:end], out=made)
-            if group:
-                total += product
+    for group, expert, run in _runs(borders):
+        ctx.xp.matmul(gy[run].T, x[0][run], out=product if group else out[expert])
+        if group:
+            ctx.xp.add(out[expert], product, out=out[expert])

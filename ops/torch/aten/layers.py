@@ -339,8 +339,12 @@ def _embedding(
     )
     if padding_idx < 0:
         return made
-    is_word = unsqueeze(not_equal(indices, padding_idx, f"{site.name}.is_word"), indices.ndim)
-    return where(is_word, made, detach(made, f"{site.name}.padding"), f"{site.name}.of_words")
+    return where(
+        unsqueeze(not_equal(indices, padding_idx, f"{site.name}.is_word"), indices.ndim),
+        made,
+        detach(made, f"{site.name}.padding"),
+        f"{site.name}.of_words",
+    )
 
 
 def _embedding_bag(
