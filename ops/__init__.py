@@ -229,4 +229,4 @@ else:
         """One of these, or `__all__`: all but the aliases, which are other names of torch, and those before torch's."""
         if name != "__all__":
             return _get(name)
-        return [each for each in __dir__() if getattr(_get(each), "__name__", "") == each]
+        return [name for name in __dir__() if getattr(_get(name), "__name__", "") == name]

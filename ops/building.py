@@ -39,8 +39,8 @@ def _plain(value: Any) -> Any:
     if isinstance(value, np.generic):
         return value.item()
     if isinstance(value, Mapping):
-        found = {key: _plain(each) for key, each in value.items()}
-        return value if all(found[key] is each for key, each in value.items()) else found
+        plain = {key: _plain(number) for key, number in value.items()}
+        return value if all(plain[key] is number for key, number in value.items()) else plain
     if isinstance(value, Kernel):
         plain = _plain(value.options)
         return value if plain is value.options else replace(value, options=plain)
@@ -72,7 +72,16 @@ def _on_graph_of_inputs(
     ) -> _Result:
         for key in options.keys() & {"kernel", "sizes", "windows"}:
             options[key] = _plain(options[key])
-        return give(launch(inputs[0].graph, name, pattern, inputs, *args, **options))
+        return give(
+            launch(
+                inputs[0].graph,
+                name,
+                pattern,
+                inputs,
+                *args,
+                **options,
+            )
+        )
 
     return launched
 
@@ -89,7 +98,12 @@ def gradient_of_first(
     (x_term, *others), (y_term,) = terms(op)
     pattern, inputs = f"{', '.join((y_term, *others))} -> {x_term}", [gy, *op.inputs[1:]]
     gx = launch_first(
-        f"{op.name}.dx", pattern, inputs, kernel=kernel, sizes=op.extents, flops=op.flops
+        f"{op.name}.dx",
+        pattern,
+        inputs,
+        kernel=kernel,
+        sizes=op.extents,
+        flops=op.flops,
     )
     return gx, *[None] * len(others)
 
@@ -294,8 +308,8 @@ def check_dim(where: str, dim: int, ndim: int) -> int:
 
 def pair(where: str, key: str, value: int | Sequence[int]) -> tuple[int, int]:
     """A number for both spatial dimensions, or one each."""
-    found = integers(where, key, value, 2)
-    return found[0], found[1]
+    first, second = integers(where, key, value, 2)
+    return first, second
 
 
 def integers(where: str, key: str, value: int | Sequence[int], count: int) -> tuple[int, ...]:

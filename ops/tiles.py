@@ -12,6 +12,8 @@ from itertools import pairwise
 from math import prod
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from taskflow import Array, Context, Rect, Window
 
 if TYPE_CHECKING:
@@ -86,6 +88,13 @@ def origin(a: Array) -> Array:
     return first
 
 
+def block_tables(ctx: Context, rows: Sequence[Sequence[int]], step: int) -> list[Array]:
+    """What a launch for several arrays is told: the rows, each of which ends with a number of elements; and of every
+    block its row, and the first of the `step` elements that it is for."""
+    starts = [(k, begin) for k, row in enumerate(rows) for begin in range(0, row[-1], step)]
+    return [ctx.constant(np.array(table, np.int64).reshape(-1)) for table in (rows, starts)]
+
+
 def channels_last(a: Array) -> Array:
     """The view (images, height, width, channels) of an array of images, or of a convolution's weights.
 
@@ -109,14 +118,15 @@ def add_product(ctx: Context, x: Array, y: Array, z: Array, scale: float = 1.0) 
     if ctx.is_cuda and scale == 1 and x.dtype == y.dtype:
         ctx.xp.add_product(x, y, z)
         return
-    each = max(-(-len(z) // PANELS), PANEL_BYTES * len(z) // max(z.nbytes, 1), 1)
-    is_stack = z.ndim > 2
-    for begin in range(0, len(z), each):
-        panel = z[begin : begin + each]
-        part = ctx.scratch("panel", (min(each, len(z)), *z.shape[1:]), z.dtype)[: len(panel)]
-        left = x[begin : begin + each]
-        right = y[begin : begin + each] if is_stack and y.ndim > 2 else y
-        ctx.xp.matmul(left, right, out=part)
+    step = max(-(-len(z) // PANELS), PANEL_BYTES * len(z) // max(z.nbytes, 1), 1)
+    for begin in range(0, len(z), step):
+        panel = z[begin : begin + step]
+        part = ctx.scratch("panel", (min(step, len(z)), *z.shape[1:]), z.dtype)[: len(panel)]
+        ctx.xp.matmul(
+            x[begin : begin + step],
+            y[begin : begin + step] if z.ndim > 2 and y.ndim > 2 else y,
+            out=part,
+        )
         if scale != 1:
             ctx.xp.multiply(part, scale, out=part)
         ctx.xp.add(panel, part, out=panel)
@@ -214,6 +224,34 @@ def pad_into(out: Array, box: Image, x: Array, tile: Image, value: float) -> Non
     if out[into].shape != out.shape:
         out.fill(value)
     out[into] = x[of]
+
+
+def _under(windows: Sequence[Window], outputs: Rect) -> Image:
+    """What the windows of these outputs read, padding included."""
+    vertical, horizontal = spatial(outputs)
+    return reach(windows[0], vertical), reach(windows[1], horizontal)
+
+
+def read_under(ctx: Context, x: Array, windows: Sequence[Window], value: float) -> Array:
+    """All of `x` that the windows of the tile of argument 1 read, `value` in the place of padding."""
+    box = _under(windows, ctx.rect(1))
+    tile = spatial(ctx.rect(0))
+    if box == tile:
+        return x
+    padded = ctx.scratch("padded", (*x.shape[:2], *(hi - lo for lo, hi in box)), x.dtype)
+    pad_into(padded, box, x, tile, value)
+    return padded
+
+
+@contextmanager
+def sums_under(ctx: Context, y: Array, windows: Sequence[Window]) -> Iterator[Array]:
+    """Zeros for all points under the windows of the tile of argument 0, of which `y` gets its own at the end."""
+    box = _under(windows, ctx.rect(0))
+    total = ctx.scratch("total", (*y.shape[:2], *(hi - lo for lo, hi in box)), y.dtype)
+    total.fill(0)
+    yield total
+    into, of = overlap(spatial(ctx.rect(1)), box)
+    y[into] = total[of]
 
 
 def taps(

@@ -46,8 +46,8 @@ def add_biases(ctx: Context, scores: Array, heads: int, head: int, first: int) -
     if ctx.is_cuda:
         gpu_attention.add_biases(ctx, scores, heads, head, first)
     elif scores.size:
-        count, queries, keys = scores.shape[1:]
-        distances = np.arange(1 - queries - first, keys - first)
-        rows = alibi_slopes(heads)[head : head + count, None] * distances
+        queries, keys = scores.shape[2:]
+        rows = alibi_slopes(heads)[head : head + scores.shape[1], None]
+        rows = rows * np.arange(1 - queries - first, keys - first)
         windows = sliding_window_view(rows.astype(scores.dtype), keys, axis=1)
         ctx.xp.add(scores, windows[:, ::-1], out=scores)  # the first query has the last window

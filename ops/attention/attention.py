@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from functools import partial
 from math import inf
-from typing import TypedDict, Unpack
+from typing import Any, TypedDict, Unpack
 
 from ops.attention.alibi import add_biases
 from ops.attention.fused_attention import fused_attention
@@ -127,8 +127,7 @@ def multihead_attention(
     check_positive(where, kv_heads=shared)
     if num_heads % shared or (kind == PACKED and shared != num_heads):
         raise ValueError(f"{where}: kv_heads is {shared}, of {num_heads} heads")
-    graph = x.graph
-    name = graph.unique_name(name or "attention", "q")
+    name = x.graph.unique_name(name or "attention", "q")
     if kernel.get("joined"):
         if kind != FUSED or memory is not None or shared != num_heads:
             raise ValueError(
@@ -139,13 +138,7 @@ def multihead_attention(
         y = attend_parts(project_to_parts(x, num_heads, bias, name), is_causal, f"{name}.scores")
         return project_from_heads(y, features, bias, f"{name}.out")
     q = project_to_heads(x, num_heads, features // num_heads, bias, f"{name}.q")
-    with graph.following(q.name) if shared == num_heads else nullcontext():
-        k, v = (
-            project_to_heads(source, shared, features // num_heads, bias, f"{name}.{part}")
-            for part in "kv"
-        )
-    if shared < num_heads:
-        k, v = (repeat_heads(r, num_heads // shared, f"{r.name}.repeated") for r in (k, v))
+    k, v = _keys_and_values(source, q, shared, bias, name)
     if lengths is not None:
         y = packed_attention(q, k, v, lengths, is_causal, f"{name}.scores", alibi=alibi)
     elif kind == FUSED:
@@ -157,6 +150,20 @@ def multihead_attention(
             q, k, v, is_causal, dropout_p, training, f"{name}.scores", mask=mask, alibi=alibi
         )
     return project_from_heads(y, features, bias, f"{name}.out")
+
+
+def _keys_and_values(
+    source: LogicalRegion, q: LogicalRegion, shared: int, bias: bool, name: str
+) -> list[LogicalRegion]:
+    """Of so many heads, which are repeated where there are more of queries."""
+    heads = q.shape[-2]
+    with q.graph.following(q.name) if shared == heads else nullcontext():
+        regions = [
+            project_to_heads(source, shared, q.shape[-1], bias, f"{name}.{part}") for part in "kv"
+        ]
+    if shared == heads:
+        return regions
+    return [repeat_heads(r, heads // shared, f"{r.name}.repeated") for r in regions]
 
 
 def _kind_of(
@@ -209,30 +216,37 @@ def scaled_dot_product_attention(
     where = check_heads("scaled_dot_product_attention", name, q, k, v, alike=4)
     check_mask(where, mask, q, k)
     factor = check_scale(where, scale, q)
-    graph = q.graph
     name = q.graph.unique_name(name or "attention")
     b, s, heads, d = distinct(q.axes, ("t",))
-    pattern = f"{b} {s} {heads} {d}, {b} t {heads} {d} -> {b} {heads} {s} t"
+    row = f"{b} {heads} {s} t"
     options = score_options(q, factor, is_causal, alibi)
-    kernel = _scores.bind(layouts=Layouts.of(pattern), **options)
-    backward = partial(_scores_backward, scale=factor)
-    scores = launch_first(name, pattern, [q, k], kernel=kernel, backward=backward, flops=2)
-    with graph.following(name):
+    scores = _score(name, f"{b} {s} {heads} {d}, {b} t {heads} {d} -> {row}", [q, k], options)
+    with q.graph.following(name):
         if mask is not None:
-            is_bool = mask.dtype == "bool"
-            scores = (
-                choose(mask, scores, -inf, f"{name}.mask")
-                if is_bool
-                else add(scores, mask, f"{name}.mask")
-            )
+            scores = _masked(scores, mask, f"{name}.mask")
         weights = softmax(scores, name=f"{name}.softmax", zero_rows=mask is not None)
         weights = dropout(weights, dropout_p, training, f"{name}.drop")
-        return contract(
-            f"{name}.sum",
-            f"{b} {heads} {s} t, {b} t {heads} {d} -> {b} {s} {heads} {d}",
-            weights,
-            v,
-        )
+        pattern = f"{row}, {b} t {heads} {d} -> {b} {s} {heads} {d}"
+        return contract(f"{name}.sum", pattern, weights, v)
+
+
+def _score(
+    name: str, pattern: str, inputs: Sequence[LogicalRegion], options: dict[str, Any]
+) -> LogicalRegion:
+    return launch_first(
+        name,
+        pattern,
+        inputs,
+        kernel=_scores.bind(layouts=Layouts.of(pattern), **options),
+        backward=partial(_scores_backward, scale=options["scale"]),
+        flops=2,
+    )
+
+
+def _masked(scores: LogicalRegion, mask: LogicalRegion, name: str) -> LogicalRegion:
+    if mask.dtype == "bool":
+        return choose(mask, scores, -inf, name)
+    return add(scores, mask, name)
 
 
 def check_mask(where: str, mask: LogicalRegion | None, q: LogicalRegion, k: LogicalRegion) -> None:
@@ -311,5 +325,17 @@ def _scores_backward(
     """The gradient of the softmax is zero where the mask is, so it needs none."""
     (q_term, k_term), (y_term,) = terms(op)
     q, k = op.inputs
-    gq = contract(f"{op.name}.dq", f"{y_term}, {k_term} -> {q_term}", gy, k, scale)
-    return gq, contract(f"{op.name}.dk", f"{y_term}, {q_term} -> {k_term}", gy, q, scale)
+    gq = contract(
+        f"{op.name}.dq",
+        f"{y_term}, {k_term} -> {q_term}",
+        gy,
+        k,
+        scale,
+    )
+    return gq, contract(
+        f"{op.name}.dk",
+        f"{y_term}, {q_term} -> {k_term}",
+        gy,
+        q,
+        scale,
+    )

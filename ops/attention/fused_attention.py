@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from ops.attention.linear_attention import (
+    Softmax,
     block_shape,
     blocks,
     check_heads,
@@ -24,6 +25,7 @@ from ops.attention.linear_attention import (
 from ops.attention.ring import forward_rounds, gradient_rounds
 from ops.building import distinct, launch_all, launch_first, term, terms
 from ops.cuda import attention as gpu_attention
+from ops.cuda.attention import Scoring
 from taskflow import Array, Context, Image, Kernel, LogicalRegion, Operator
 
 
@@ -56,19 +58,20 @@ def fused_attention(
     """
     factor = check_scale(check_heads("fused_attention", name, q, k, v), scale, q)
     name = q.graph.unique_name(name or "attention")
-    b, s, h, d = distinct(q.axes, ("t", "e", "made"))
-    pattern = (
-        f"{b} {s} {h} ^{d}, {b} ^t {h} ^{d}, {b} ^t {h} ^e -> {b} {s} {h} ^e, {term((b, h, s))}"
-    )
-    options = score_options(q, factor, is_causal, alibi)
-    features = 1 / q.shape[3] + 1 / v.shape[3]  # a point of the iteration space is of both
+    return _launch(name, [q, k, v], score_options(q, factor, is_causal, alibi))
+
+
+def _launch(name: str, inputs: list[LogicalRegion], options: dict[str, Any]) -> LogicalRegion:
+    b, s, h, d = distinct(inputs[0].axes, ("t", "e", "made"))
+    # a point of the iteration space is of both
+    features = 1 / inputs[0].shape[3] + 1 / inputs[2].shape[3]
     return launch_first(
         name,
-        pattern,
-        [q, k, v],
+        f"{b} {s} {h} ^{d}, {b} ^t {h} ^{d}, {b} ^t {h} ^e -> {b} {s} {h} ^e, {term((b, h, s))}",
+        inputs,
         kernel=forward.bind(**options),
         backward=partial(_backward, flops=5 * features, **options),
-        **seen_keys(is_causal, s, q.shape[1], k.shape[1], 2 * features),
+        **seen_keys(options["is_causal"], s, inputs[0].shape[1], inputs[1].shape[1], 2 * features),
     )
 
 
@@ -116,11 +119,11 @@ def _backward(
 ) -> tuple[LogicalRegion, ...]:
     """All three gradients, from the scores made once more."""
     assert gy is not None, "the statistics are not public"
-    (q_term, k_term, v_term), (y_term, row) = terms(op)
-    read = f"{y_term}, {y_term}, {row}, {q_term}, {k_term}, {v_term}"
+    (q_term, *rest), (y_term, row) = terms(op)
+    made = ", ".join([q_term, *map(partial(made_of, op), rest)])
     return launch_all(
         f"{op.name}.dx",
-        f"{read} -> {q_term}, {made_of(op, k_term)}, {made_of(op, v_term)}",
+        f"{', '.join((y_term, y_term, row, q_term, *rest))} -> {made}",
         [gy, *op.outputs, *op.inputs],
         kernel=gradients.bind(**options),
         **seen_again(op, 1, flops),
@@ -145,7 +148,7 @@ def forward(
     **options: Any,
 ) -> None:
     """The result and, of every query, the logarithm of its sum of exponentials."""
-    for rows, scores in blocks(ctx, heads(q), heads(k), 0, **options):
+    for rows, scores in blocks(ctx, heads(q), heads(k), 0, Scoring(**options)):
         shape = *block_shape(heads(q), heads(k))[:3], 1
         most, total = (ctx.scratch(slot, shape, q.dtype)[:, :, : scores.shape[2]] for slot in "mt")
         ctx.xp.max(scores, axis=3, keepdims=True, out=most)
@@ -161,10 +164,16 @@ def forward(
 @partial(Kernel, cuda=gpu_attention.gradients, work="attention gradients", ring=gradient_rounds)
 def gradients(ctx: Context, *arrays: Array, **options: Any) -> None:
     """Of the softmax: its sums of exponentials are in the statistics, and each slope is less the sum of gy y."""
-    gy, y, statistics, q, k, v, *made = arrays
+    gy, y, statistics, *inputs = arrays[:6]
     products = ctx.scratch("products", y.shape, y.dtype)
     offset = ctx.scratch("offset", y.shape[:3], y.dtype)
     ctx.xp.multiply(gy, y, out=products)
     ctx.xp.sum(products, axis=3, out=offset)
     ctx.xp.negative(offset, out=offset)
-    write_gradients(ctx, 3, (gy, q, k, v), statistics, heads(offset), made, **options)
+    write_gradients(
+        ctx,
+        3,
+        Softmax(gy, statistics, heads(offset), *inputs),
+        arrays[6:],
+        Scoring(**options),
+    )

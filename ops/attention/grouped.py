@@ -45,7 +45,13 @@ def repeat_heads(x: LogicalRegion, times: int, name: str | None = None) -> Logic
 
 def _repeat_backward(op: Operator, gy: LogicalRegion) -> LogicalRegion:
     (x_term,), (y_term,) = terms(op)
-    return formula(f"{op.name}.dx", "g", {"g": (gy, y_term)}, x_term, sizes={"r": op.extents["r"]})
+    return formula(
+        f"{op.name}.dx",
+        "g",
+        {"g": (gy, y_term)},
+        x_term,
+        sizes={"r": op.extents["r"]},
+    )
 
 
 @partial(Kernel, takes_mixed=True)

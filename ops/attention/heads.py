@@ -17,7 +17,7 @@ from ops.building import (
     term,
     terms,
 )
-from ops.dense.linear import multiply_gradients, multiply_with
+from ops.dense.linear import multiply_biased, multiply_gradients
 from ops.tiles import matrix, result_matrix
 from taskflow import Array, Context, Kernel, LogicalRegion, Operator
 
@@ -89,26 +89,35 @@ def _project(
     summed: str,
 ) -> LogicalRegion:
     """A product with `<name>.weight` whose rows or columns are grouped by heads; a bias has the axes of its rows."""
-    read, y_term = pattern.split(" -> ")
-    kernel, inputs = _forward.bind(summed=summed), [x, *parameters(x, name, shape, bias)]
-    pattern = f"{read}{f', {rows}' if bias else ''} -> {y_term}"
-    backward = partial(_project_backward, summed=summed)
-    return launch_first(name, pattern, inputs, kernel=kernel, sizes={"k": heads}, backward=backward)
+    if bias:
+        pattern = pattern.replace(" ->", f", {rows} ->")
+    return launch_first(
+        name,
+        pattern,
+        [x, *parameters(x, name, shape, bias)],
+        kernel=_forward.bind(summed=summed),
+        sizes={"k": heads},
+        backward=partial(_project_backward, summed=summed),
+    )
 
 
 def _project_backward(op: Operator, gy: LogicalRegion, *, summed: str) -> tuple[LogicalRegion, ...]:
-    (x, weight, *_), ((x_term, weight_term, *rows), (y_term,)) = op.inputs, terms(op)
+    (x_term, weight_term, *rows), (y_term,) = terms(op)
     sizes = {"k": op.extents["k"]}
     gx = launch_first(
         f"{op.name}.dx",
         f"{y_term}, {weight_term} -> {x_term}",
-        [gy, weight],
+        [gy, op.inputs[1]],
         kernel=_dx.bind(summed=summed),
         sizes=sizes,
     )
-    kernel = _gradient_parameters.bind(summed=summed)
-    pattern = f"{y_term}, {x_term} -> {', '.join((weight_term, *rows))}"
-    return gx, *launch_all(f"{op.name}.dweight", pattern, [gy, x], kernel=kernel, sizes=sizes)
+    return gx, *launch_all(
+        f"{op.name}.dweight",
+        f"{y_term}, {x_term} -> {', '.join((weight_term, *rows))}",
+        [gy, op.inputs[0]],
+        kernel=_gradient_parameters.bind(summed=summed),
+        sizes=sizes,
+    )
 
 
 _READ = {"i": -1, "k": -2}
@@ -122,10 +131,7 @@ def _forward(ctx: Context, x: Array, weight: Array, *rest: Array, summed: str) -
         bias = []  # once among the partial sums
     left = matrix(ctx, "x", x, _READ[summed])
     with result_matrix(ctx, "y", y, _MADE[summed]) as flat:
-        if not (bias and multiply_with(ctx, left, weight, flat, "bias", bias[0])):
-            ctx.xp.matmul(left, weight.T, out=flat)
-            if bias:
-                ctx.xp.add(flat, bias[0], out=flat)
+        multiply_biased(ctx, left, weight, flat, bias)
 
 
 @partial(Kernel, is_captured=True, takes_mixed_on_cuda=True)

@@ -13,10 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from math import prod
 from typing import Any
-
-import numpy as np
 
 from ops.attention.fused_attention import (
     forward,
@@ -25,15 +22,18 @@ from ops.attention.fused_attention import (
     seen_again,
     seen_keys,
 )
+from ops.attention.linear_attention import score_options
 from ops.building import checked, distinct, launch_all, launch_first, parameters, term, terms
 from ops.cuda import attention as gpu_attention
 from ops.cuda.kernels import BLOCK, source
-from ops.dense.linear import multiply_gradients, multiply_with
-from ops.tiles import contiguous, deliver, matrix, result_matrix, work_array
+from ops.dense.linear import multiply_biased, multiply_gradients
+from ops.tiles import block_tables, contiguous, deliver, matrix, merged, result_matrix, work_array
 from taskflow import Array, Context, Kernel, LogicalRegion, Operator
 
 _PARTS = source("parts")
 _NAMES = "qkv"
+_PARAMETERS = {"weights": "(k ^d) i", "biases": "(k ^d)"}
+_SHARE = 1 / len(_NAMES)  # a point of the iteration space is of each part
 _PART = 4096  # elements that a block moves
 
 
@@ -60,25 +60,28 @@ def project_to_parts(
     if features % num_heads:
         raise ValueError(f"{where}: {features} features do not divide into {num_heads} heads")
     name = x.graph.unique_name(name or "attention", "parts")
-    made = [parameters(x, f"{name}.{part}", (features, features), bias) for part in _NAMES]
+    weights = _weights(x, num_heads, bias, name)
     points = term(distinct(x.axes[:-1], ("i", "p", "k", "d")))
-    sizes = {"k": num_heads}
-    with x.graph.following(f"{name}.parts"):
-        weight, *biases = (
-            _put_together(f"{name}.{what}", each, row, num_heads)
-            for what, each, row in zip(
-                ("weights", "biases"), zip(*made, strict=True), ("(k ^d) i", "(k ^d)")
-            )
-        )
     rows = ", ^p (k ^d)" if bias else ""
     return launch_first(
         f"{name}.parts",
         f"{points} i, ^p (k ^d) i{rows} -> {points} ^p k ^d",
-        [x, weight, *biases],
+        [x, *weights],
         kernel=_project,
-        sizes=sizes,
+        sizes={"k": num_heads},
         backward=_project_backward,
     )
+
+
+def _weights(x: LogicalRegion, heads: int, bias: bool, name: str) -> list[LogicalRegion]:
+    """The weights of all parts in one region, and their biases."""
+    shape = x.shape[-1], x.shape[-1]
+    of_parts = [parameters(x, f"{name}.{part}", shape, bias) for part in _NAMES]
+    with x.graph.following(f"{name}.parts"):
+        return [
+            _put_together(f"{name}.{what}", regions, _PARAMETERS[what], heads)
+            for what, regions in zip(_PARAMETERS, zip(*of_parts, strict=True))
+        ]
 
 
 def _put_together(name: str, parts: Sequence[LogicalRegion], row: str, heads: int) -> LogicalRegion:
@@ -86,7 +89,13 @@ def _put_together(name: str, parts: Sequence[LogicalRegion], row: str, heads: in
     pattern = f"{', '.join([row] * len(parts))} -> ^p {row}"
     sizes = {"p": len(parts), "k": heads}
     return launch_first(
-        name, pattern, parts, kernel=_join, sizes=sizes, backward=_take_apart, flops=0
+        name,
+        pattern,
+        parts,
+        kernel=_join,
+        sizes=sizes,
+        backward=_take_apart,
+        flops=0,
     )
 
 
@@ -106,7 +115,8 @@ def _take_apart(op: Operator, g: LogicalRegion) -> tuple[LogicalRegion, ...]:
 
 
 def _project_backward(op: Operator, gy: LogicalRegion) -> tuple[LogicalRegion, ...]:
-    (x, weight, *_), ((x_term, *rest), (y_term,)) = op.inputs, terms(op)
+    x, weight = op.inputs[:2]
+    (x_term, *rest), (y_term,) = terms(op)
     sizes = {"k": op.extents["k"]}
     gx = launch_first(
         f"{op.name}.dx",
@@ -115,9 +125,12 @@ def _project_backward(op: Operator, gy: LogicalRegion) -> tuple[LogicalRegion, .
         kernel=_gradient_x,
         sizes=sizes,
     )
-    pattern = f"{y_term}, {x_term} -> {', '.join(rest)}"
     return gx, *launch_all(
-        f"{op.name}.dweight", pattern, [gy, x], kernel=_gradient_parameters, sizes=sizes
+        f"{op.name}.dweight",
+        f"{y_term}, {x_term} -> {', '.join(rest)}",
+        [gy, x],
+        kernel=_gradient_parameters,
+        sizes=sizes,
     )
 
 
@@ -141,19 +154,14 @@ def attend_parts(
     if parts.shape[2] != len(_NAMES):
         raise ValueError(f"{where}: '{parts.name}' is {parts.shape}, of three parts")
     b, s, p, h, d = distinct(parts.axes, ("t", "made"))
-    row = term((b, h, s))
-    options: dict[str, Any] = {
-        "scale": float(parts.shape[-1] ** -0.5),
-        "is_causal": bool(is_causal),
-    }
-    flops = 1 / len(_NAMES)  # a point of the iteration space is of each part
+    options = score_options(parts, float(parts.shape[-1] ** -0.5), is_causal, alibi=False)
     return launch_first(
         name or "attention",
-        f"{b} {s} ^{p} {h} ^{d}, {b} ^t ^{p} {h} ^{d} -> {b} {s} {h} ^{d}, {row}",
+        f"{b} {s} ^{p} {h} ^{d}, {b} ^t ^{p} {h} ^{d} -> {b} {s} {h} ^{d}, {term((b, h, s))}",
         [parts, parts],
         kernel=_attend.bind(**options),
-        backward=partial(_attend_backward, flops=10 * flops, **options),
-        **seen_keys(is_causal, s, parts.shape[1], parts.shape[1], 4 * flops),
+        backward=partial(_attend_backward, flops=10 * _SHARE, **options),
+        **seen_keys(is_causal, s, parts.shape[1], parts.shape[1], 4 * _SHARE),
     )
 
 
@@ -167,10 +175,14 @@ def _attend_backward(
 ) -> tuple[LogicalRegion | None, ...]:
     assert gy is not None, "the statistics are not public"
     read, made = terms(op)
-    pattern = f"{', '.join((made[0], *made, *read))} -> {made_of(op, read[1])}"
-    inputs, kernel = [gy, *op.outputs, *op.inputs], _attend_gradients.bind(**options)
-    seen = seen_again(op, 1, flops)
-    return launch_first(f"{op.name}.dx", pattern, inputs, kernel=kernel, **seen), None
+    gradient = launch_first(
+        f"{op.name}.dx",
+        f"{', '.join((made[0], *made, *read))} -> {made_of(op, read[1])}",
+        [gy, *op.outputs, *op.inputs],
+        kernel=_attend_gradients.bind(**options),
+        **seen_again(op, 1, flops),
+    )
+    return gradient, None
 
 
 # -- kernels: parts are put together and taken apart -------------------------------------------------------------------
@@ -193,14 +205,21 @@ def _moves_together(
     """A call that moves the parts of several points in one launch; number `whole` of the arrays is of all parts."""
     moves = list[tuple[Array, Array]]()
     for arrays in points:
-        places = arrays[whole]
-        parts = arrays[1:] if whole == 0 else arrays[:-1]
-        moves += zip(places, parts) if whole == 0 else zip(parts, places)
-    rows = [[ctx.address(a), ctx.address(b), a.size] for a, b in moves]
-    starts = [(k, begin) for k, row in enumerate(rows) for begin in range(0, row[2], _PART)]
-    tables = [ctx.constant(np.array(table, np.int64).reshape(-1)) for table in (rows, starts)]
-    name = "move_{}_{}".format(*(a.dtype.name for a in moves[0]))
-    return partial(ctx.launch, _PARTS, name, len(starts) * BLOCK, *tables, _PART, block=BLOCK)
+        if whole == 0:
+            moves += zip(arrays[0], arrays[1:])
+        else:
+            moves += zip(arrays[:-1], arrays[-1])
+    rows = [[ctx.address(source), ctx.address(target), source.size] for source, target in moves]
+    tables = block_tables(ctx, rows, _PART)
+    return partial(
+        ctx.launch,
+        _PARTS,
+        f"move_{moves[0][0].dtype.name}_{moves[0][1].dtype.name}",
+        tables[1].size // 2 * BLOCK,
+        *tables,
+        _PART,
+        block=BLOCK,
+    )
 
 
 _JOIN = Kernel(_join_parts, takes_mixed=True, together=partial(_moves_together, whole=-1))
@@ -217,14 +236,9 @@ _FEATURES = -3  # the dimensions of y behind its positions
 @partial(Kernel, is_captured=True, takes_mixed_on_cuda=True)
 def _project(ctx: Context, x: Array, weight: Array, *rest: Array) -> None:
     *biases, y = rest
-    left = matrix(ctx, "x", x)
-    right = matrix(ctx, "weight", weight)
     bias = [contiguous(ctx, "bias", a).reshape(-1) for a in biases if ctx.interval("i")[0] == 0]
     with result_matrix(ctx, "y", y, _FEATURES) as flat:
-        if not (bias and multiply_with(ctx, left, right, flat, "bias", bias[0])):
-            ctx.xp.matmul(left, right.T, out=flat)
-            if bias:
-                ctx.xp.add(flat, bias[0], out=flat)
+        multiply_biased(ctx, matrix(ctx, "x", x), matrix(ctx, "weight", weight), flat, bias)
 
 
 @partial(Kernel, is_captured=True, takes_mixed_on_cuda=True)
@@ -236,53 +250,59 @@ def _gradient_x(ctx: Context, gy: Array, weight: Array, gx: Array) -> None:
 
 @partial(Kernel, is_captured=True, takes_mixed_on_cuda=True, accumulates=True)
 def _gradient_parameters(ctx: Context, gy: Array, x: Array, *outputs: Array) -> None:
-    works = [work_array(ctx, k, a) for k, a in enumerate(outputs)]
-    for k, (work, a) in enumerate(zip(works, outputs, strict=True)):
-        if work is not a and ctx.adds_to(k):
-            ctx.xp.copyto(work, a)
-    rows = prod(works[0].shape[:-1])
-    gweight, *gbias = (
-        work.reshape(rows, -1) if k == 0 else work.reshape(-1) for k, work in enumerate(works)
+    works = [_place(ctx, k, a) for k, a in enumerate(outputs)]
+    multiply_gradients(
+        ctx,
+        matrix(ctx, "gy", gy, _FEATURES),
+        matrix(ctx, "x", x),
+        merged(works[0], 0, works[0].ndim - 1),
+        [work.reshape(-1) for work in works[1:]],
+        ctx.interval("i")[0] == 0,
     )
-    left = matrix(ctx, "gy", gy, _FEATURES)
-    right = matrix(ctx, "x", x)
-    multiply_gradients(ctx, left, right, gweight, gbias, ctx.interval("i")[0] == 0)
     for work, a in zip(works, outputs, strict=True):
         deliver(ctx, work, a)
+
+
+def _place(ctx: Context, output: int, a: Array) -> Array:
+    """Contiguous memory for an output, with what is there already where the kernel adds to it."""
+    work = work_array(ctx, output, a)
+    if work is not a and ctx.adds_to(output):
+        ctx.xp.copyto(work, a)
+    return work
 
 
 # -- kernels: attention ------------------------------------------------------------------------------------------------
 
 
-def _parts(own: Array, seen: Array) -> tuple[Array, Array, Array]:
-    """Queries of the own points, keys and values of those that they see."""
-    return own[:, :, 0], seen[:, :, 1], seen[:, :, 2]
+def _parts(rows: Array, seen: Array) -> tuple[Array, Array, Array]:
+    """Queries of the points of the rows, keys and values of those that they see."""
+    return rows[:, :, 0], seen[:, :, 1], seen[:, :, 2]
 
 
 @partial(Kernel, takes_mixed=True)
 def _attend_on_gpu(
-    ctx: Context, own: Array, seen: Array, y: Array, statistics: Array, **options: Any
+    ctx: Context, rows: Array, seen: Array, y: Array, statistics: Array, **options: Any
 ) -> None:
-    gpu_attention.forward(ctx, *_parts(own, seen), y, statistics, **options)
+    gpu_attention.forward(ctx, *_parts(rows, seen), y, statistics, **options)
 
 
 @partial(Kernel, float32_outputs=(1,), cuda=_attend_on_gpu, work="attention")
 def _attend(
-    ctx: Context, own: Array, seen: Array, y: Array, statistics: Array, **options: Any
+    ctx: Context, rows: Array, seen: Array, y: Array, statistics: Array, **options: Any
 ) -> None:
-    forward(ctx, *_parts(own, seen), y, statistics, **options)
+    forward(ctx, *_parts(rows, seen), y, statistics, **options)
 
 
 def _write_gradients(ctx: Context, kernel: Kernel, arrays: Sequence[Array], options: Any) -> None:
     """By `kernel`, of `fused_attention`: of queries zeros, but for the own ones."""
-    *known, own, seen, g = arrays
+    rows, seen, g = arrays[-3:]
     begin = ctx.rect(3).lo[1] - ctx.rect(4).lo[1]
-    end = begin + own.shape[1]
+    end = begin + rows.shape[1]
     for others in (g[:, :begin, 0], g[:, end:, 0]):
         if others.size:
             ctx.xp.copyto(others, 0)
     made = g[:, begin:end, 0], g[:, :, 1], g[:, :, 2]
-    kernel(ctx, *known, *_parts(own, seen), *made, **options)
+    kernel(ctx, *arrays[:-3], *_parts(rows, seen), *made, **options)
 
 
 @partial(Kernel, takes_mixed=True)

@@ -11,13 +11,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import partial
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ops.attention.alibi import add_biases
 from ops.building import check_number, checked, distinct, launch_all, launch_first, term, terms
 from ops.cuda import attention as gpu_attention
+from ops.cuda.attention import Scoring
 from ops.elementwise.formula import formula
 from ops.tiles import contiguous, deliver, work_array
 from taskflow import Array, Context, Kernel, LogicalRegion, Operator
@@ -53,27 +54,57 @@ def memory_linear_attention(
         ValueError: the shapes do not agree, `scale` is no finite number, or a dtype is wrong.
     """
     factor = check_scale(check_heads("memory_linear_attention", name, q, k, v), scale, q)
-    graph = q.graph
-    name = q.graph.unique_name(name or "attention")
     options = score_options(q, factor, is_causal, alibi)
-    b, s, h, d = distinct(q.axes, ("t", "e"))
-    q_term = f"{b} {s} {h} ^{d}"
-    k_term = f"{b} t {h} ^{d}"
-    v_term = f"{b} t {h} ^e"
-    row = term((b, s, h))
+    return _launch(q.graph.unique_name(name or "attention"), [q, k, v], options)
+
+
+class _Terms(NamedTuple):
+    """Of queries, keys and values, of a number of each query, and of the weighted sums."""
+
+    q: str
+    k: str
+    v: str
+    row: str
+    sums: str
+
+    @staticmethod
+    def of(axes: Sequence[str]) -> _Terms:
+        """With the names that the queries' axes have."""
+        b, s, h, d = distinct(axes, ("t", "e"))
+        keys = f"{b} t {h}"
+        row = term((b, s, h))
+        return _Terms(f"{row} ^{d}", f"{keys} ^{d}", f"{keys} ^e", row, f"{row} ^e")
+
+
+def _launch(name: str, inputs: list[LogicalRegion], options: dict[str, Any]) -> LogicalRegion:
+    """The three operators."""
+    graph = inputs[0].graph
+    text = _Terms.of(inputs[0].axes)
     with graph.following(name):
-        pattern = f"{q_term}, {k_term} -> max[{row}]"
-        kernel = _largest.bind(**options)
-        largest = launch_first(f"{name}.max", pattern, [q, k], kernel=kernel, flops=2)
-    full = f"{b} {s} {h} ^e"
-    pattern = f"{q_term}, {k_term}, {v_term}, {row} -> {full}, {row}"
-    inputs = [q, k, v, largest]
-    kernel = _sums.bind(**options)
-    backward = partial(_backward, **options)
-    x, total = launch_all(name, pattern, inputs, kernel=kernel, backward=backward, flops=4)
+        largest = launch_first(
+            f"{name}.max",
+            f"{text.q}, {text.k} -> max[{text.row}]",
+            inputs[:2],
+            kernel=_largest.bind(**options),
+            flops=2,
+        )
+    x, total = launch_all(
+        name,
+        f"{text.q}, {text.k}, {text.v}, {text.row} -> {text.sums}, {text.row}",
+        [*inputs, largest],
+        kernel=_sums.bind(**options),
+        backward=partial(_backward, **options),
+        flops=4,
+    )
     with graph.following(name):
-        read = {"x": (x, full), "total": (total, row)}
-        return formula(f"{name}.value", "x / total", read, full, backward=_value_backward)
+        read = {"x": (x, text.sums), "total": (total, text.row)}
+        return formula(
+            f"{name}.value",
+            "x / total",
+            read,
+            text.sums,
+            backward=_value_backward,
+        )
 
 
 def check_heads(
@@ -113,10 +144,10 @@ def _value_backward(op: Operator, g: LogicalRegion) -> tuple[LogicalRegion, Logi
     """Of x / total: g / total, and minus the sum of g x / total²."""
     (full, row), _ = terms(op)
     total = op.inputs[1]
-    inputs = {"g": (g, full), "total": (total, row)}
-    gx = formula(f"{op.name}.dx", "g / total", inputs, full)
-    known = {"g": (g, full), "z": (op.outputs[0], full), "total": (total, row)}
-    return gx, formula(f"{op.name}.dtotal", "-g * z / total", known, row)
+    read = {"g": (g, full), "total": (total, row)}
+    gx = formula(f"{op.name}.dx", "g / total", read, full)
+    read = {"g": (g, full), "z": (op.outputs[0], full), "total": (total, row)}
+    return gx, formula(f"{op.name}.dtotal", "-g * z / total", read, row)
 
 
 def _backward(
@@ -124,10 +155,16 @@ def _backward(
 ) -> tuple[LogicalRegion | None, ...]:
     """All three gradients from the scores made once more; the largest score cancels."""
     assert gsum is not None and gtotal is not None, "only the quotient is public"
-    (q_term, k_term, v_term, row), (out, _) = terms(op)
-    pattern = f"{out}, {row}, {q_term}, {k_term}, {v_term}, {row} -> {q_term}, {k_term}, {v_term}"
-    inputs, kernel = [gsum, gtotal, *op.inputs], _gradients.bind(**options)
-    return *launch_all(f"{op.name}.dx", pattern, inputs, kernel=kernel, flops=10), None
+    (*inputs, row), (out, _) = terms(op)
+    made = ", ".join(inputs)
+    gradients = launch_all(
+        f"{op.name}.dx",
+        f"{out}, {row}, {made}, {row} -> {made}",
+        [gsum, gtotal, *op.inputs],
+        kernel=_gradients.bind(**options),
+        flops=10,
+    )
+    return *gradients, None
 
 
 # -- kernels -----------------------------------------------------------------------------------------------------------
@@ -137,32 +174,36 @@ def _backward(
 
 
 def blocks(
-    ctx: Context, q: Array, k: Array, number: int, scale: float, is_causal: bool, alibi: int = 0
+    ctx: Context, q: Array, k: Array, number: int, scoring: Scoring
 ) -> Iterator[tuple[slice, Array]]:
     """Some queries at a time, and their scores (batch, heads, queries, keys): minus infinity for keys behind.
 
     `q` and `k` have heads before points; `number` is that of `q` among the arguments of the kernel, `k` is the next.
     Scores are of the first keys alone where none of the queries sees others.
     """
-    queries, keys = q.shape[2], k.shape[2]
     count = block_shape(q, k)[2]
+    for start in range(0, q.shape[2], count):
+        rows = slice(start, min(start + count, q.shape[2]))
+        yield rows, _scores(ctx, q, k, number, rows, scoring)
+
+
+def _scores(ctx: Context, q: Array, k: Array, number: int, rows: slice, scoring: Scoring) -> Array:
     first = ctx.rect(number).lo[1] - ctx.rect(number + 1).lo[1]  # query, of the keys here
-    for start in range(0, queries, count):
-        rows = slice(start, min(start + count, queries))
-        seen = max(min(first + rows.stop, keys), 1) if is_causal else keys
-        scores = block(ctx, "scores", q, k, rows, seen)
-        ctx.xp.matmul(q[:, :, rows], k[:, :, :seen].swapaxes(2, 3), out=scores)
-        _scale_and_mask(ctx, scores, scale, first + 1 + start if is_causal else keys)
-        if alibi:
-            add_biases(ctx, scores, alibi, ctx.rect(number).lo[2], first + start)
-        yield rows, scores
+    seen = max(min(first + rows.stop, k.shape[2]), 1) if scoring.is_causal else k.shape[2]
+    scores = block(ctx, "scores", q, k, rows, seen)
+    first += rows.start
+    ctx.xp.matmul(q[:, :, rows], k[:, :, :seen].swapaxes(2, 3), out=scores)
+    _scale_and_mask(ctx, scores, scoring.scale, first + 1 if scoring.is_causal else k.shape[2])
+    if scoring.alibi:
+        add_biases(ctx, scores, scoring.alibi, ctx.rect(number).lo[2], first)
+    return scores
 
 
 def block(ctx: Context, slot: str, q: Array, k: Array, rows: slice, seen: int) -> Array:
     """Scratch memory for the scores of some queries and the first keys, without gaps."""
     shape = block_shape(q, k)
-    found = (*shape[:2], rows.stop - rows.start, seen)
-    return ctx.scratch(slot, (prod(shape),), q.dtype)[: prod(found)].reshape(found)
+    used = (*shape[:2], rows.stop - rows.start, seen)
+    return ctx.scratch(slot, (prod(shape),), q.dtype)[: prod(used)].reshape(used)
 
 
 def block_shape(q: Array, k: Array) -> tuple[int, int, int, int]:
@@ -193,11 +234,12 @@ def heads(a: Array) -> Array:
     return a.swapaxes(1, 2)
 
 
-def _by_head(ctx: Context, **arrays: Array) -> list[Array]:
+def _by_head(ctx: Context, **arrays: Array) -> dict[str, Array]:
     """The same, without gaps on a GPU: products of many matrices want these evenly spaced."""
-    return [
-        contiguous(ctx, slot, heads(a)) if ctx.is_cuda else heads(a) for slot, a in arrays.items()
-    ]
+    return {
+        slot: contiguous(ctx, slot, heads(a)) if ctx.is_cuda else heads(a)
+        for slot, a in arrays.items()
+    }
 
 
 def _result(ctx: Context, slot: str, a: Array) -> Array:
@@ -212,73 +254,79 @@ def _deliver(ctx: Context, work: Array, a: Array) -> None:
 
 @Kernel
 def _largest(ctx: Context, q: Array, k: Array, largest: Array, **options: Any) -> None:
-    query, key = _by_head(ctx, q=q, k=k)
-    for rows, scores in blocks(ctx, query, key, 0, **options):
+    query, key = _by_head(ctx, q=q, k=k).values()
+    for rows, scores in blocks(ctx, query, key, 0, Scoring(**options)):
         ctx.xp.max(scores, axis=3, out=heads(largest[:, rows]))
 
 
-def _exponentials(ctx: Context, scores: Array, largest: Array) -> Array:
-    ctx.xp.subtract(scores, largest[..., None], out=scores)
+def _exponentials(ctx: Context, scores: Array, shift: Array) -> None:
+    """In place of the scores."""
+    ctx.xp.subtract(scores, shift[..., None], out=scores)
     ctx.xp.exp(scores, out=scores)
-    return scores
 
 
 @Kernel
 def _sums(ctx: Context, *arrays: Array, **options: Any) -> None:
     q, k, v, largest, out, total = arrays
-    query, key, value = _by_head(ctx, q=q, k=k, v=v)
+    query, key, value = _by_head(ctx, q=q, k=k, v=v).values()
     made = _result(ctx, "out", out)
-    for rows, scores in blocks(ctx, query, key, 0, **options):
-        weights = _exponentials(ctx, scores, heads(largest[:, rows]))
+    for rows, weights in blocks(ctx, query, key, 0, Scoring(**options)):
+        _exponentials(ctx, weights, heads(largest[:, rows]))
         ctx.xp.sum(weights, axis=3, out=heads(total[:, rows]))
-        ctx.xp.matmul(weights, value[:, :, : scores.shape[3]], out=made[:, :, rows])
+        ctx.xp.matmul(weights, value[:, :, : weights.shape[3]], out=made[:, :, rows])
     _deliver(ctx, made, out)
 
 
 @Kernel
 def _gradients(ctx: Context, *arrays: Array, **options: Any) -> None:
-    gsum, gtotal, q, k, v, largest, *made = arrays
-    write_gradients(ctx, 2, (gsum, q, k, v), heads(largest), heads(gtotal), made, **options)
+    gsum, gtotal, *inputs = arrays[:5]
+    softmax = Softmax(gsum, heads(arrays[5]), heads(gtotal), *inputs)
+    write_gradients(ctx, 2, softmax, arrays[6:], Scoring(**options))
+
+
+class Softmax(NamedTuple):
+    """What gradients are made of: with the weights p = exp(scores - shift) and u = g vᵀ, the slopes of the scores are
+    p (u + offset). `shift` and `offset` are (batch, heads, queries)."""
+
+    g: Array
+    shift: Array
+    offset: Array
+    q: Array
+    k: Array
+    v: Array
 
 
 def write_gradients(
-    ctx: Context,
-    number: int,
-    read: tuple[Array, Array, Array, Array],
-    shift: Array,
-    offset: Array,
-    made: Sequence[Array],
-    scale: float,
-    is_causal: bool,
-    alibi: int = 0,
+    ctx: Context, number: int, read: Softmax, made: Sequence[Array], scoring: Scoring
 ) -> None:
-    """With the weights p = exp(scores - shift) and u = g vᵀ, the slopes of the scores are p (u + offset).
+    """Write `made`, the gradients of queries, keys and values; q is argument `number` of the kernel."""
+    made[1].fill(0)
+    made[2].fill(0)
+    read = read._replace(**_by_head(ctx, q=read.q, k=read.k, v=read.v, g=read.g))
+    work = _result(ctx, "gq", made[0])
+    for rows, weights in blocks(ctx, read.q, read.k, number, scoring):
+        _exponentials(ctx, weights, read.shift[:, :, rows])
+        _add_by_key(ctx, "gv", weights, read.g[:, :, rows], made[2])
+        slopes = _slopes(ctx, read, rows, weights)
+        slopes *= scoring.scale
+        ctx.xp.matmul(slopes, read.k[:, :, : slopes.shape[3]], out=work[:, :, rows])
+        _add_by_key(ctx, "gk", slopes, read.q[:, :, rows], made[1])
+    _deliver(ctx, work, made[0])
 
-    `read` are g, q, k and v, `made` the gradients of the last three; q is argument `number` of the kernel. `shift` and
-    `offset` are (batch, heads, queries).
-    """
-    g, q, k, v = read
-    gq, gk, gv = made
-    gk.fill(0)
-    gv.fill(0)
-    query, key, value, gout = _by_head(ctx, q=q, k=k, v=v, g=g)
-    part_k, part_v = (
-        ctx.scratch(slot, heads(a).shape, a.dtype) for slot, a in (("gk", gk), ("gv", gv))
-    )
-    work = _result(ctx, "gq", gq)
-    for rows, scores in blocks(ctx, query, key, number, scale, is_causal, alibi):
-        weights = _exponentials(ctx, scores, shift[:, :, rows])
-        g = gout[:, :, rows]
-        seen = slice(scores.shape[3])
-        more = part_k[:, :, seen], part_v[:, :, seen]
-        ctx.xp.matmul(weights.swapaxes(2, 3), g, out=more[1])
-        slopes = block(ctx, "slopes", query, key, rows, seen.stop)
-        ctx.xp.matmul(g, value[:, :, seen].swapaxes(2, 3), out=slopes)
-        slopes += offset[:, :, rows, None]
-        slopes *= weights
-        slopes *= scale
-        ctx.xp.matmul(slopes, key[:, :, seen], out=work[:, :, rows])
-        ctx.xp.matmul(slopes.swapaxes(2, 3), query[:, :, rows], out=more[0])
-        for total, part in zip((gk, gv), more, strict=True):
-            total[:, seen] += heads(part)
-    _deliver(ctx, work, gq)
+
+def _add_by_key(ctx: Context, slot: str, weights: Array, rows: Array, total: Array) -> None:
+    """total += weightsᵀ rows, to the keys that have weights."""
+    seen = weights.shape[3]
+    part = ctx.scratch(slot, heads(total).shape, total.dtype)[:, :, :seen]
+    ctx.xp.matmul(weights.swapaxes(2, 3), rows, out=part)
+    total[:, :seen] += heads(part)
+
+
+def _slopes(ctx: Context, read: Softmax, rows: slice, weights: Array) -> Array:
+    """Of the scores of some queries, times their scale."""
+    seen = weights.shape[3]
+    slopes = block(ctx, "slopes", read.q, read.k, rows, seen)
+    ctx.xp.matmul(read.g[:, :, rows], read.v[:, :, :seen].swapaxes(2, 3), out=slopes)
+    slopes += read.offset[:, :, rows, None]
+    slopes *= weights
+    return slopes

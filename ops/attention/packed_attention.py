@@ -50,30 +50,52 @@ def packed_attention(
     Raises:
         ValueError: the shapes or lengths do not agree, `scale` is no finite number, or a dtype is wrong.
     """
+    where = _checked_tokens(name, q, k, v)
+    return _launch(
+        q.graph.unique_name(name or "attention"),
+        [q, k, v],
+        borders_of(where, lengths, q.shape[0]),
+        score_options(q, check_scale(where, scale, q), is_causal, alibi),
+    )
+
+
+def _checked_tokens(name: str | None, q: LogicalRegion, k: LogicalRegion, v: LogicalRegion) -> str:
+    """As `checked`; ValueError unless there are as many tokens and heads of each."""
     for role, region in (("q", q), ("k", k), ("v", v)):
         where = checked("packed_attention", name or "attention", region, role, ndim=(3,))
     if q.shape != k.shape or q.shape[:2] != v.shape[:2]:
         raise ValueError(
             f"{where}: '{q.name}' is {q.shape}, '{k.name}' is {k.shape} and '{v.name}' is {v.shape}"
         )
-    borders = borders_of(where, lengths, q.shape[0])
-    name = q.graph.unique_name(name or "attention")
-    s, h, d = distinct(q.axes, ("keys", "e"))
+    return where
+
+
+def _windows(axis: str, borders: Array, is_causal: bool) -> dict[str, Image]:
+    """Of every token the keys that it sees, and the queries that see it."""
     first = np.repeat(borders[:-1], np.diff(borders))
     end = np.repeat(borders[1:], np.diff(borders))
-    token = np.arange(q.shape[0])
-    images = {"keys": Image(s, first, token + 1 if is_causal else end)}
-    pattern = f"{s} {h} ^{d}, keys {h} ^{d}, keys {h} ^e -> {s} {h} ^e, {term((h, s))}"
-    options = score_options(q, check_scale(where, scale, q), is_causal, alibi)
+    token = np.arange(borders[-1])
+    return {
+        "keys": Image(axis, first, token + 1 if is_causal else end),
+        "queries": Image(axis, token if is_causal else first, end),
+    }
+
+
+def _launch(
+    name: str, inputs: list[LogicalRegion], borders: Array, options: dict[str, Any]
+) -> LogicalRegion:
+    s, h, d = distinct(inputs[0].axes, ("keys", "e"))
+    windows = _windows(s, borders, options["is_causal"])
     options["borders"] = tuple(borders.tolist())
-    features = 1 / q.shape[2] + 1 / v.shape[2]  # a point of the iteration space is of both
-    behind = images | {"queries": Image(s, token if is_causal else first, end)}
-    backward = partial(_backward, windows=behind, flops=5 * features, options=options)
-    kernel = _forward.bind(**options)
-    flops = {"keys": 2 * features}
-    inputs = [q, k, v]
+    features = 1 / inputs[0].shape[2] + 1 / inputs[2].shape[2]  # a point is of both
     return launch_first(
-        name, pattern, inputs, kernel=kernel, windows=images, backward=backward, flops=flops
+        name,
+        f"{s} {h} ^{d}, keys {h} ^{d}, keys {h} ^e -> {s} {h} ^e, {term((h, s))}",
+        inputs,
+        kernel=_forward.bind(**options),
+        windows={"keys": windows["keys"]},
+        backward=partial(_backward, windows=windows, flops=5 * features, options=options),
+        flops={"keys": 2 * features},
     )
 
 
@@ -100,19 +122,24 @@ def _backward(
 ) -> tuple[LogicalRegion, ...]:
     """All three gradients. A token is a query, which sees keys, and a key, which queries see."""
     assert gy is not None, "the statistics are not public"
-    q_term, k_term, v_term = terms(op)[0]
-    (s, h, d) = q_term.split()
-    e = v_term.split()[2]
-    read = f"queries {h} {e}, queries {h} {e}, {h} queries, queries {h} {d}, {k_term}, {v_term}"
-    pattern = f"{read} -> {s} {h} {d}, {s} {h} {d}, {s} {h} {e}"
+    (q_term, *rest), (y_term, row) = terms(op)
+    rest = [*_at_queries((y_term, y_term, row, q_term)), *rest]
     return launch_all(
         f"{op.name}.dx",
-        pattern,
+        f"{', '.join(rest)} -> {q_term}, {q_term}, {y_term}",
         [gy, *op.outputs, *op.inputs],
         kernel=_gradients.bind(**options),
         windows=windows,
         flops={"keys": flops},
     )
+
+
+def _at_queries(by_token: Sequence[str]) -> list[str]:
+    """The terms of what is read of all queries that see some keys; the first one begins with the axis of tokens."""
+    axis = by_token[0].split()[0]
+    return [
+        " ".join("queries" if dim == axis else dim for dim in text.split()) for text in by_token
+    ]
 
 
 # -- kernels -----------------------------------------------------------------------------------------------------------
@@ -160,17 +187,40 @@ def _forward_by(
     borders: Sequence[int],
     **options: Any,
 ) -> None:
-    q, k, v, y, statistics = arrays
-    first = ctx.rect(0).lo[0]
-    first_key = ctx.rect(1).lo[0]
     for document, queries in _documents(ctx, 3, borders):
         keys = Span(document.lo, queries.hi if options["is_causal"] else document.hi)
-        rows = queries.at(first)
-        seen = keys.at(first_key)
-        read = q[None, rows], k[None, seen], v[None, seen]
-        told = _told(ctx, [queries, keys, keys], 0)
-        made = y[None, rows], statistics[None, :, rows]
-        kernel.function(told, *read, *made, **options)
+        kernel.function(
+            _told(ctx, [queries, keys, keys], 0),
+            *_of_document(queries.at(ctx.rect(0).lo[0]), keys.at(ctx.rect(1).lo[0]), *arrays),
+            **options,
+        )
+
+
+def _of_document(
+    rows: slice, seen: slice, q: Array, k: Array, v: Array, y: Array, statistics: Array
+) -> tuple[Array, ...]:
+    return q[None, rows], k[None, seen], v[None, seen], y[None, rows], statistics[None, :, rows]
+
+
+class _Call(NamedTuple):
+    """Tokens of a point as queries or as keys, those of both, and the gradients that are made: of q, k and v."""
+
+    part: Span
+    queries: Span
+    keys: Span
+    makes: tuple[int, ...]
+
+
+def _calls(ctx: Context, borders: Sequence[int], is_causal: bool) -> Iterator[_Call]:
+    """Where a point has a part of a document, its tokens as queries and as keys are two calls."""
+    for document, part in _documents(ctx, 6, borders):
+        if part == document:
+            yield _Call(part, part, part, (0, 1, 2))
+            continue
+        keys = Span(document.lo, part.hi if is_causal else document.hi)
+        queries = Span(part.lo if is_causal else document.lo, document.hi)
+        yield _Call(part, part, keys, (0,))
+        yield _Call(part, queries, part, (1, 2))
 
 
 def _gradients_by(
@@ -180,27 +230,44 @@ def _gradients_by(
     borders: Sequence[int],
     **options: Any,
 ) -> None:
-    """Where a point has a part of a document, its tokens as queries and as keys are two calls."""
-    is_causal = options["is_causal"]
-    first, first_query, first_key = (ctx.rect(k).lo[0] for k in (6, 3, 4))
-    for document, part in _documents(ctx, 6, borders):
-        keys = Span(document.lo, part.hi if is_causal else document.hi)
-        queries = Span(part.lo if is_causal else document.lo, document.hi)
-        calls = [(part, keys, (0,)), (queries, part, (1, 2))]
-        for query, key, makes in [(part, part, (0, 1, 2))] if part == document else calls:
-            rows = query.at(first_query)
-            seen = key.at(first_key)
-            gy, y, statistics, q, k, v = arrays[:6]
-            read = (*(a[None, rows] for a in (gy, y)), statistics[None, :, rows], q[None, rows])
-            read = (*read, k[None, seen], v[None, seen])
-            told = _told(ctx, [query, query, query, query, key, key], 3)
-            made = [
-                arrays[6 + n][None, part.at(first)]
-                if n in makes
-                else told.scratch(("unused", n), a.shape, a.dtype)
-                for n, a in enumerate(read[3:])
-            ]
-            kernel.function(told, *read, *made, **options)
+    for call in _calls(ctx, borders, options["is_causal"]):
+        told = _told(ctx, [*[call.queries] * 4, call.keys, call.keys], 3)
+        places = call.queries.at(ctx.rect(3).lo[0]), call.keys.at(ctx.rect(4).lo[0])
+        read = _read(*places, *arrays[:6])
+        kernel.function(
+            told,
+            *read,
+            *_made(told, call.makes, read[3:], arrays[6:], call.part.at(ctx.rect(6).lo[0])),
+            **options,
+        )
+
+
+def _read(
+    rows: slice,
+    seen: slice,
+    gy: Array,
+    y: Array,
+    statistics: Array,
+    q: Array,
+    k: Array,
+    v: Array,
+) -> tuple[Array, ...]:
+    by_query = gy[None, rows], y[None, rows], statistics[None, :, rows], q[None, rows]
+    return *by_query, k[None, seen], v[None, seen]
+
+
+def _made(
+    told: Context,
+    makes: Sequence[int],
+    inputs: Sequence[Array],
+    gradients: Sequence[Array],
+    at: slice,
+) -> list[Array]:
+    """The gradients of inputs at some tokens, and memory in the place of those that are not made."""
+    return [
+        gradients[n][None, at] if n in makes else told.scratch(("unused", n), a.shape, a.dtype)
+        for n, a in enumerate(inputs)
+    ]
 
 
 @partial(Kernel, takes_mixed=True)

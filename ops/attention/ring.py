@@ -18,8 +18,9 @@ arrive.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 from ops.building import distinct, launch_all
@@ -34,26 +35,45 @@ def tables_of(count: int, is_causal: bool) -> list[Table]:
     if not is_causal:
         return [tuple((d - j) % count for d in range(count)) for j in range(count)]
     last = 2 * count - 1
-    own = [*range(2 * count)], [NONE] * count + [last - b for b in range(count, 2 * count)]
-    tables = [tuple(table) for table in own]
+    tables = [tuple(range(2 * count))]
+    tables.append((*[NONE] * count, *(last - b for b in range(count, 2 * count))))
     for j in range(1, count):
-        rounds = [NONE] * 2 * count, [NONE] * 2 * count
-        for d in range(count):
-            other = (d - j) % count
-            is_earlier = other < d
-            rounds[0][d if is_earlier else last - d] = other
-            rounds[1][last - d] = other if is_earlier else last - other
-        tables += map(tuple, rounds)
+        tables += _zig_zag(count, j)
     return tables
+
+
+def _zig_zag(count: int, shift: int) -> tuple[Table, Table]:
+    """The tables of two causal rounds, in which part d scores keys of part d - shift."""
+    last = 2 * count - 1
+    first = [NONE] * 2 * count
+    second = [NONE] * 2 * count
+    for part in range(count):
+        other = (part - shift) % count
+        is_earlier = other < part
+        first[part if is_earlier else last - part] = other
+        second[last - part] = other if is_earlier else last - other
+    return tuple(first), tuple(second)
+
+
+_AXES = ("s", "inside", "key", "read")  # blocks, positions in one of queries, in one of keys, keys
+_TERMS = {
+    "q": "{b} ({s} ^{inside}) {h} ^{d}",
+    "y": "{b} ({s} ^{inside}) {h} ^{e}",
+    "k": "{b} {read} {h} ^{d}",
+    "v": "{b} {read} {h} ^{e}",
+    "gk": "{b} ({s} ^{key}) {h} ^{d}",
+    "gv": "{b} ({s} ^{key}) {h} ^{e}",
+    "row": "{b} {h} ({s} ^{inside})",
+}
 
 
 class _Cut(NamedTuple):
     """How attention is cut: tables of its rounds, terms with blocks for points, extents, flops of one of its points."""
 
     tables: list[Table]
-    own: int  # rounds with own keys
+    near: int  # rounds with own keys
     terms: dict[str, str]
-    names: tuple[str, ...]  # of axes: blocks, positions in one of queries, in one of keys, keys
+    names: tuple[str, ...]  # of `_AXES`
     sizes: tuple[int, int]  # positions of a block of queries, and of one of keys
     flops: float
 
@@ -63,25 +83,22 @@ class _Cut(NamedTuple):
         is_causal = bool(op.kernel.options["is_causal"])
         tables = tables_of(count, is_causal)
         q, k, v = op.inputs[query : query + 3]
-        sizes = q.shape[1] // len(tables[0]), k.shape[1] // len(tables[0])
-        are_even = all(n * len(tables[0]) == r.shape[1] for n, r in zip(sizes, (q, k), strict=True))
-        if not are_even or (is_causal and q.shape[1] != k.shape[1]):
+        blocks = len(tables[0])
+        if q.shape[1] % blocks or k.shape[1] % blocks:
             return None
-        b, s, h, d = (dim[0] for dim in op.bound.terms[query].dims)
-        e = op.bound.terms[query + 2].dims[3][0]
-        inside, key, read = distinct(("inside", "key", "read"), (b, s, h, d, e))
-        queries, keys = f"({s} ^{inside})", f"({s} ^{key})"
-        terms = {"q": f"{b} {queries} {h} ^{d}", "y": f"{b} {queries} {h} ^{e}"}
-        terms |= {"k": f"{b} {read} {h} ^{d}", "v": f"{b} {read} {h} ^{e}"}
-        terms |= {"gk": f"{b} {keys} {h} ^{d}", "gv": f"{b} {keys} {h} ^{e}"}
-        terms["row"] = f"{b} {h} {queries}"
-        features = 1 / q.shape[3] + 1 / v.shape[3]  # a point of the iteration space is of both
-        names = s, inside, key, read
-        return _Cut(tables, 1 + is_causal, terms, names, sizes, features)
+        if is_causal and q.shape[1] != k.shape[1]:
+            return None
+        return _Cut(
+            tables,
+            1 + is_causal,
+            *_terms_of(op, query),
+            (q.shape[1] // blocks, k.shape[1] // blocks),
+            1 / q.shape[3] + 1 / v.shape[3],  # a point of the iteration space is of both
+        )
 
     def share(self, table: Table) -> float:
         """Of the pairs of a query and a key in its blocks, those in which the query sees the key."""
-        is_diagonal = self.own > 1 and table == self.tables[0]
+        is_diagonal = self.near > 1 and table == self.tables[0]
         return (self.sizes[0] + 1) / (2 * self.sizes[0]) if is_diagonal else 1.0
 
     def image(self, table: Table) -> Image:
@@ -92,56 +109,81 @@ class _Cut(NamedTuple):
         return Image(self.names[0], low, high)
 
 
+def _terms_of(op: Operator, query: int) -> tuple[dict[str, str], tuple[str, ...]]:
+    """The terms of an operator's cut, and the names of `_AXES`."""
+    axes = dict(zip("bshd", (dim[0] for dim in op.bound.terms[query].dims), strict=True))
+    axes["e"] = op.bound.terms[query + 2].dims[3][0]
+    axes |= zip(_AXES[1:], distinct(_AXES[1:], axes.values()), strict=True)
+    written = {role: text.format(**axes) for role, text in _TERMS.items()}
+    return written, tuple(axes[name] for name in _AXES)
+
+
+class _Turn(NamedTuple):
+    """What one operator of a chain is of.
+
+    Attributes:
+        flops: of a point of all axes, and of a key.
+        last: of the last one, dtypes of the results.
+        passes: inputs that a device has from its neighbour.
+    """
+
+    table: Table
+    flops: float
+    last: Sequence[str] = ()
+    passes: tuple[int, ...] = ()
+
+
+@dataclass
 class _Chain:
     """Operators in turn that make something of all rounds: the first makes it, others change it in place.
 
     The last one makes the results; what is under way is of the dtype of the statistics, so half precision rounds once.
     """
 
-    def __init__(self, cut: _Cut, read: Sequence[str], kept: Sequence[str], dtype: str) -> None:
-        self.cut = cut
-        self.read = read
-        self.kept = kept
-        self.dtype = dtype
-        self.made: tuple[LogicalRegion, ...] = ()
+    name: str
+    kernel: Kernel
+    cut: _Cut
+    read: Sequence[str]
+    kept: Sequence[str]
+    dtype: str
+    made: tuple[LogicalRegion, ...] = ()
 
     def launch(
         self,
-        name: str,
-        kernel: Kernel,
-        table: Table,
-        flops: float,
+        turn: _Turn,
         inputs: Sequence[LogicalRegion],
-        last: Sequence[str],
         beside: Sequence[tuple[str, str]] = (),
-        passes: Sequence[int] = (),
     ) -> tuple[LogicalRegion, ...]:
-        """Append one. `last`: dtypes of the results, of the last one; `beside`: terms and dtypes of what else it makes.
-
-        `flops` are those of a point of all axes, and of a key.
-        """
-        terms = self.cut.terms
-        is_first = not self.made
-        made = self.kept if is_first or last else ()
-        read = [terms[term] for term in (*self.read, *self.kept[: len(self.made)])]
-        outputs = [terms[term] for term in (*made, *(term for term, _ in beside))]
-        _, *positions, dim = self.cut.names
+        """Append one. `beside`: terms and dtypes of what else it makes."""
+        made = self.kept if turn.last or not self.made else ()
+        key = self.cut.names[3]
         regions = launch_all(
-            name,
-            f"{', '.join(read)} -> {', '.join(outputs)}",
+            self.name,
+            self._pattern([*made, *(term for term, _ in beside)]),
             [*inputs, *self.made],
-            kernel=kernel.bind(blocks=table, sizes=self.cut.sizes, is_first=is_first),
-            sizes=dict(zip(positions, self.cut.sizes, strict=True)),
-            windows={dim: self.cut.image(table)},
+            kernel=self.kernel.bind(
+                blocks=turn.table, sizes=self.cut.sizes, is_first=not self.made
+            ),
+            sizes=dict(zip(self.cut.names[1:3], self.cut.sizes, strict=True)),
+            windows={key: self.cut.image(turn.table)},
             writes=() if made else range(len(inputs), len(inputs) + len(self.made)),
-            flops={dim: flops},
-            dtype=[*(last or [self.dtype] * len(made)), *(dtype for _, dtype in beside)] or None,
+            flops={key: turn.flops},
+            dtype=[
+                *(turn.last or [self.dtype] * len(made)),
+                *(dtype for _, dtype in beside),
+            ]
+            or None,
         )
         operators = inputs[0].graph.operators
-        operators[-1] = replace(operators[-1], passes=tuple(passes))
+        operators[-1] = replace(operators[-1], passes=turn.passes)
         if made:
             self.made = regions[: len(made)]
         return regions[len(made) :]
+
+    def _pattern(self, outputs: Sequence[str]) -> str:
+        read = [*self.read, *self.kept[: len(self.made)]]
+        sides = [", ".join(self.cut.terms[term] for term in side) for side in (read, outputs)]
+        return " -> ".join(sides)
 
 
 def forward_rounds(op: Operator, count: int) -> tuple[LogicalRegion, ...] | None:
@@ -149,14 +191,20 @@ def forward_rounds(op: Operator, count: int) -> tuple[LogicalRegion, ...] | None
     if (cut := _Cut.of(op, count, 0)) is None:
         return None
     dtypes = [r.dtype for r in op.outputs]
-    chain = _Chain(cut, "qkv", ("y", "row"), dtypes[1])
-    kernel = _of(op.kernel, _forward)
+    chain = _Chain(
+        f"{op.name}.round", _of(op.kernel, _forward), cut, "qkv", ("y", "row"), dtypes[1]
+    )
     inputs = [op.inputs[0], *_brought(op, cut, 1)]
     for number, table in enumerate(cut.tables, 1):
-        last = dtypes if number == len(cut.tables) else ()
-        passes = (1, 2) if number % cut.own == 0 else ()
-        flops = 2 * cut.flops * cut.share(table)
-        chain.launch(f"{op.name}.round", kernel, table, flops, inputs, last, passes=passes)
+        chain.launch(
+            _Turn(
+                table,
+                2 * cut.flops * cut.share(table),
+                last=dtypes if number == len(cut.tables) else (),
+                passes=(1, 2) if number % cut.near == 0 else (),
+            ),
+            inputs,
+        )
     return chain.made
 
 
@@ -167,29 +215,49 @@ def gradient_rounds(op: Operator, count: int) -> tuple[LogicalRegion, ...] | Non
     """
     if (cut := _Cut.of(op, count, 3)) is None:
         return None
-    gq, *beside = zip(("q", "gk", "gv"), (r.dtype for r in op.outputs), strict=True)
-    dtype = op.inputs[2].dtype
-    queries = _Chain(cut, ("y", "y", "row", "q", "k", "v"), ("q",), dtype)
-    keys = _Chain(cut, ("k", "v"), ("gk", "gv"), dtype)
-    kernel = _of(op.kernel, _gradients)
+    queries, keys = _gradient_chains(op, cut)
     inputs = [*op.inputs[:4], *_brought(op, cut, 4)]
-    first, *others = cut.tables
-    tables = [first, *others[cut.own - 1 :], *others[: cut.own - 1]]
-    under_way: list[tuple[Table, tuple[LogicalRegion, ...]]] = []
-    flops = cut.flops / cut.sizes[1]
-    for number, table in enumerate(tables, cut.own):
-        is_last = table is tables[-1]
-        passes = (4, 5) if number % cut.own == 0 and not is_last else ()
-        last = [gq[1]] if is_last else ()
-        work = 5 * flops * cut.share(table)
-        made = queries.launch(f"{op.name}.round", kernel, table, work, inputs, last, beside, passes)
-        for readers, parts in under_way:
-            keys.launch(f"{op.name}.sum", _sum, readers, flops, parts, ())
-        readers = tuple(table.index(k) if k in table else NONE for k in range(len(table)))
-        under_way = [(readers, made)]
-    last = [dtype for _, dtype in beside]
-    keys.launch(f"{op.name}.sum", _sum, readers, flops, made, last)
+    beside = [("gk", op.outputs[1].dtype), ("gv", op.outputs[2].dtype)]
+    turns = _gradient_turns(cut, op.outputs[0].dtype)
+    parts = queries.launch(turns[0], inputs, beside)
+    for before, turn in pairwise(turns):
+        made = queries.launch(turn, inputs, beside)
+        keys.launch(_key_turn(cut, before.table), parts)
+        parts = made
+    keys.launch(_key_turn(cut, turns[-1].table, [dtype for _, dtype in beside]), parts)
     return *queries.made, *keys.made
+
+
+def _gradient_chains(op: Operator, cut: _Cut) -> tuple[_Chain, _Chain]:
+    """Those of queries, and those of keys and values."""
+    dtype = op.inputs[2].dtype
+    read = "y", "y", "row", "q", "k", "v"
+    kernel = _of(op.kernel, _gradients)
+    return (
+        _Chain(f"{op.name}.round", kernel, cut, read, ("q",), dtype),
+        _Chain(f"{op.name}.sum", _sum, cut, ("k", "v"), ("gk", "gv"), dtype),
+    )
+
+
+def _gradient_turns(cut: _Cut, dtype: str) -> list[_Turn]:
+    """Those of queries: of rounds with own keys, all but the first come last."""
+    first, *others = cut.tables
+    tables = [first, *others[cut.near - 1 :], *others[: cut.near - 1]]
+    return [
+        _Turn(
+            table,
+            5 * (cut.flops / cut.sizes[1]) * cut.share(table),
+            last=[dtype] if table is tables[-1] else (),
+            passes=(4, 5) if number % cut.near == 0 and table is not tables[-1] else (),
+        )
+        for number, table in enumerate(tables, cut.near)
+    ]
+
+
+def _key_turn(cut: _Cut, table: Table, last: Sequence[str] = ()) -> _Turn:
+    """Of every block of keys, the block of queries that made a part of its gradients in a round."""
+    readers = tuple(table.index(k) if k in table else NONE for k in range(len(table)))
+    return _Turn(readers, cut.flops / cut.sizes[1], last)
 
 
 def _brought(op: Operator, cut: _Cut, key: int) -> tuple[LogicalRegion, ...]:
@@ -229,16 +297,29 @@ def _pairs(
     `query` is the number of the queries among the arguments, keys and values are the next ones.
     """
     queries = ctx.rect(query)
-    begin = ctx.rect(query + 1).lo[1]
     for block in range(queries.lo[1] // sizes[0], queries.hi[1] // sizes[0]):
-        at = block * sizes[0]
-        rows = slice(at - queries.lo[1], at - queries.lo[1] + sizes[0])
-        read = blocks[block] * sizes[1]
-        seen = slice(read - begin, read - begin + sizes[1])
-        rect = Rect((0, at, queries.lo[2]), (1, at + sizes[0], queries.hi[2]))
-        key = Rect((0, read, queries.lo[2]), (1, read + sizes[1], queries.hi[2]))
-        told = ctx.part([*[rect] * (query + 1), key, key], {}, is_alike=False)
-        yield rows, seen, told if blocks[block] != NONE else None
+        rows = _run(block, sizes[0])
+        seen = _run(blocks[block], sizes[1])
+        told = None if blocks[block] == NONE else _told(ctx, query, rows, seen)
+        yield _behind(rows, queries.lo[1]), _behind(seen, ctx.rect(query + 1).lo[1]), told
+
+
+def _run(block: int, size: int) -> slice:
+    return slice(block * size, (block + 1) * size)
+
+
+def _behind(points: slice, begin: int) -> slice:
+    """Where they are in an array that begins there."""
+    return slice(points.start - begin, points.stop - begin)
+
+
+def _told(ctx: Context, query: int, rows: slice, seen: slice) -> Context:
+    """What a kernel is told of these queries and keys."""
+    lo = ctx.rect(query).lo[2]
+    hi = ctx.rect(query).hi[2]
+    by_query = Rect((0, rows.start, lo), (1, rows.stop, hi))
+    by_key = Rect((0, seen.start, lo), (1, seen.stop, hi))
+    return ctx.part([*[by_query] * (query + 1), by_key, by_key], {}, is_alike=False)
 
 
 def _forward_by(
@@ -289,25 +370,34 @@ def _gradients_by(
     is_first: bool,
 ) -> None:
     """Add to the gradients of queries; those of keys and values are of this round, by the statistics of all."""
-    gy, y, statistics, q, k, v, *kept, gk, gv = arrays
+    """Add to the gradients of queries; those of keys and values are of this round, by the statistics of all."""
+    inputs = arrays[:6]
+    kept = arrays[6:-2]
     for rows, seen, told in _pairs(ctx, 3, blocks, sizes):
         first = rows.start // sizes[0] * sizes[1]
-        gradients = [a[:, first : first + sizes[1]] for a in (gk, gv)]
-        total, made = kept[0][:, rows], kept[-1][:, rows]
+        gradients = [a[:, first : first + sizes[1]] for a in arrays[-2:]]
+        total = kept[0][:, rows]
+        made = kept[-1][:, rows]
         if told is None:
             for gradient in (*gradients, *([made] if is_first else ())):
                 gradient.fill(0)
             if len(kept) > 1:
                 ctx.xp.copyto(made, total, casting="same_kind")
             continue
-        part = told.scratch("part", total.shape, q.dtype)
+        part = told.scratch("part", total.shape, inputs[3].dtype)
         change = told.scratch("change", total.shape, total.dtype)
-        read = gy[:, rows], y[:, rows], statistics[:, :, rows], q[:, rows], k[:, seen], v[:, seen]
-        of(told, *read, part, *gradients)
+        of(told, *_of_pair(rows, seen, *inputs), part, *gradients)
         ctx.xp.copyto(change, part)
         if not is_first:
             ctx.xp.add(change, total, out=change)
         ctx.xp.copyto(made, change, casting="same_kind")
+
+
+def _of_pair(
+    rows: slice, seen: slice, gy: Array, y: Array, statistics: Array, q: Array, k: Array, v: Array
+) -> tuple[Array, ...]:
+    by_query = gy[:, rows], y[:, rows], statistics[:, :, rows], q[:, rows]
+    return *by_query, k[:, seen], v[:, seen]
 
 
 @Kernel
@@ -320,8 +410,8 @@ def _sum(
     begin = ctx.rect(0).lo[1]
     for part, total, made in zip(arrays[:2], arrays[2:4], arrays[-2:], strict=True):
         for block in range(keys.lo[1] // size, keys.hi[1] // size):
-            rows = slice(block * size - keys.lo[1], (block + 1) * size - keys.lo[1])
-            read = slice(blocks[block] * size - begin, (blocks[block] + 1) * size - begin)
+            rows = _behind(_run(block, size), keys.lo[1])
+            read = _behind(_run(blocks[block], size), begin)
             if blocks[block] == NONE:
                 if is_first:
                     made[:, rows].fill(0)

@@ -6,8 +6,10 @@ positions, so that a split over the sequence turns as one device does.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -83,39 +85,39 @@ def rotary_embedding(
     check_not_negative(where, offset=offset)
     scaling = RotaryScaling() if scaling is None else scaling
     check_number(where, "scaling.factor", scaling.factor, "a positive finite number")
-    lead = distinct(x.axes[:-1], ("f", "pair"))
-    axes = term((*lead, "(f ^pair)" if interleaved else "(^pair ^f)"))
-    return _launch(x, name or "rotary_embedding", axes, base, interleaved, offset, scaling, 1.0)
-
-
-def _launch(
-    x: LogicalRegion,
-    name: str,
-    axes: str,
-    base: float,
-    interleaved: bool,
-    offset: int,
-    scaling: RotaryScaling,
-    sign: float,
-) -> LogicalRegion:
-    def backward(op: Operator, gy: LogicalRegion) -> LogicalRegion:
-        """The gradient is turned back."""
-        axes = terms(op)[1][0]
-        return _launch(gy, f"{op.name}.dx", axes, base, interleaved, offset, scaling, -sign)
-
-    features = x.shape[-1]
-    kernel = _turn.bind(
-        base=base,
-        features=features,
-        interleaved=interleaved,
-        offset=offset,
-        scaling=scaling,
-        sign=sign,
+    pairs = "(f ^pair)" if interleaved else "(^pair ^f)"
+    options = {
+        "base": base,
+        "features": x.shape[-1],
+        "interleaved": interleaved,
+        "offset": offset,
+        "scaling": scaling,
+        "sign": 1.0,
+    }
+    return _launch(
+        x,
+        name or "rotary_embedding",
+        term((*distinct(x.axes[:-1], ("f", "pair")), pairs)),
+        options,
     )
-    sizes = {"pair": 2, "f": features // 2}
+
+
+def _launch(x: LogicalRegion, name: str, axes: str, options: Mapping[str, Any]) -> LogicalRegion:
     return launch_first(
-        name, f"{axes} -> {axes}", [x], kernel=kernel, sizes=sizes, backward=backward, flops=3
+        name,
+        f"{axes} -> {axes}",
+        [x],
+        kernel=_turn.bind(**options),
+        sizes={"pair": 2, "f": x.shape[-1] // 2},
+        backward=partial(_backward, options=options),
+        flops=3,
     )
+
+
+def _backward(op: Operator, gy: LogicalRegion, *, options: Mapping[str, Any]) -> LogicalRegion:
+    """The gradient is turned back."""
+    axes = terms(op)[1][0]
+    return _launch(gy, f"{op.name}.dx", axes, {**options, "sign": -options["sign"]})
 
 
 @partial(Kernel, cuda=gpu.turn)
@@ -131,15 +133,9 @@ def _turn(
     scaling: RotaryScaling,
     sign: float,
 ) -> None:
-    lo = ctx.rect(1).lo[1]
-    hi = ctx.rect(1).hi[1]
-    pairs = np.arange(*ctx.interval("f"))
-    frequencies = base ** (-2 * pairs / features)
-    ramp = scaling.offset + scaling.per_frequency * frequencies + scaling.per_pair * pairs
-    kept = np.clip(ramp, 0.0, 1.0)
-    frequencies *= kept + (1.0 - kept) / scaling.factor
-    angle = np.arange(offset + lo, offset + hi)[:, None] * frequencies
-    angle = angle.reshape(angle.shape[0], *[1] * (x.ndim - 3), angle.shape[1])
+    frequencies = _frequencies(np.arange(*ctx.interval("f")), base, features, scaling)
+    positions = np.arange(offset + ctx.rect(1).lo[1], offset + ctx.rect(1).hi[1])
+    angle = positions.reshape(-1, *[1] * (x.ndim - 2)) * frequencies
     cos = (scaling.magnitude * ctx.xp.cos(angle)).astype(x.dtype)
     sin = (sign * scaling.magnitude * ctx.xp.sin(angle)).astype(x.dtype)
     (a, b) = _pairs(x, interleaved)
@@ -151,6 +147,15 @@ def _turn(
     ctx.xp.multiply(b, cos, out=turned_b)
     ctx.xp.multiply(a, sin, out=product)
     ctx.xp.add(turned_b, product, out=turned_b)
+
+
+def _frequencies(pairs: Array, base: float, features: int, scaling: RotaryScaling) -> Array:
+    """Radians that a position turns these pairs by."""
+    frequencies: Array = base ** (-2 * pairs / features)
+    ramp = scaling.offset + scaling.per_frequency * frequencies + scaling.per_pair * pairs
+    kept = np.clip(ramp, 0.0, 1.0)
+    frequencies *= kept + (1.0 - kept) / scaling.factor
+    return frequencies
 
 
 def _pairs(x: Array, interleaved: bool) -> tuple[Array, Array]:

@@ -127,6 +127,12 @@ def _go_back(
         bm[s], be[s] = _normal(total, top)
 
 
+@njit(nogil=True)
+def _end(m: Any, e: Any, last: int) -> Any:
+    """The sum of the last frame's states in which an alignment may end."""
+    return _normal(*_sum(m[last + 1], e[last + 1], m[last], e[last], 0.0, _NEVER))
+
+
 @njit(nogil=True, error_model="numpy")
 def losses(
     x: Array, targets: Array, frames: Array, labels: Array, blank: int, loss: Array, gx: Array
@@ -136,12 +142,11 @@ def losses(
     `x`: (b, t, c); `targets`: (b, l), of which `labels` count; `frames` of `x` count; the gradient of others is 0.
     """
     places = 2 * targets.shape[1] + 3
-    length, classes = x.shape[1:]
-    pm = np.empty((length, classes))
-    p = np.empty((length, classes))
-    pe = np.empty((length, classes), np.int64)
-    am = np.empty((length, places))
-    ae = np.empty((length, places), np.int64)
+    pm = np.empty(x.shape[1:])
+    p = np.empty(x.shape[1:])
+    pe = np.empty(x.shape[1:], np.int64)
+    am = np.empty((x.shape[1], places))
+    ae = np.empty((x.shape[1], places), np.int64)
     bm = np.empty(places)
     be = np.empty(places, np.int64)
     label = np.empty(places, np.int64)
@@ -157,10 +162,7 @@ def losses(
             _softmax(x[b, t], pm[t], pe[t], p[t])
         _lay_out(targets[b], labels[b], blank, label, skips)
         _go_on(pm[:count], pe[:count], label, skips, last, am, ae)
-        end = last + 1
-        m = am[count - 1]
-        e = ae[count - 1]
-        whole, power = _normal(*_sum(m[end], e[end], m[end - 1], e[end - 1], 0.0, _NEVER))
+        whole, power = _end(am[count - 1], ae[count - 1], last)
         if whole == 0.0:
             loss[b] = np.inf
             gx[b, :count] = np.nan
@@ -168,11 +170,8 @@ def losses(
         loss[b] = -(math.log(whole) + power / _LOG2E)
         bm[:] = 0
         be[:] = _NEVER
-        bm[end] = 1.0
-        be[end] = 0
-        if last > 1:
-            bm[end - 1] = 1.0
-            be[end - 1] = 0
+        bm[max(last, 2) : last + 2] = 1.0
+        be[max(last, 2) : last + 2] = 0
         for t in range(count - 1, -1, -1):
             gx[b, t] = p[t]
             for s in range(2, last + 2):
@@ -189,24 +188,46 @@ def _log_sum(a: float, b: float) -> float:
 
 
 @njit(nogil=True)
+def _likeliest(ended: Array, open_: Array) -> int:
+    """The first of the likeliest prefixes."""
+    best = 0
+    for k in range(1, len(ended)):
+        if _log_sum(ended[k], open_[k]) > _log_sum(ended[best], open_[best]):
+            best = k
+    return best
+
+
+@njit(nogil=True)
+def _labels_to(node: int, parent: Array, label: Array) -> Array:
+    """Those on the way from the root of the tree."""
+    labels = np.empty(len(label), np.int64)
+    length = 0
+    while label[node] >= 0:
+        labels[length] = label[node]
+        node = parent[node]
+        length += 1
+    return labels[:length][::-1].copy()
+
+
+@njit(nogil=True)
 def search_prefixes(y: Array, beam: int, blank: int) -> Array:
     """The labels of the likeliest prefix after all frames; `y`: (frames, classes), logarithms of probabilities.
 
     A prefix is a node of a tree, made when it is first kept. `ended[k]` and `open_[k]`: of the alignments of prefix k
     that end in a blank, or in its last label (Hannun et al., arXiv 1408.2873).
     """
-    frames, classes = y.shape
-    parent = np.full(frames * beam + 1, -1)
-    label = np.full(frames * beam + 1, -1)
-    child = np.full((frames * beam + 1, classes), -1)
-    where = np.full(frames * beam + 1, -1)
+    classes = y.shape[1]
+    parent = np.full(len(y) * beam + 1, -1)
+    label = np.full(len(parent), -1)
+    child = np.full((len(parent), classes), -1)
+    where = np.full(len(parent), -1)
     nodes = 1
     node = np.zeros(beam, np.int64)
     count = 1
     ended = np.full(beam, -np.inf)
     open_ = np.full(beam, -np.inf)
     ended[0] = 0.0
-    for t in range(frames):
+    for t in range(len(y)):
         stays = np.full((beam, classes + 1), -np.inf)
         ends = np.full(beam, -np.inf)
         where[node[:count]] = np.arange(count)
@@ -247,17 +268,4 @@ def search_prefixes(y: Array, beam: int, blank: int) -> Array:
                 node[kept] = child[old[k], c]
             kept += 1
         count = kept
-    best_node = node[0]
-    most = -np.inf
-    for k in range(count):
-        whole = _log_sum(ended[k], open_[k])
-        if whole > most:
-            best_node = node[k]
-            most = whole
-    labels = np.empty(frames, np.int64)
-    length = 0
-    while label[best_node] >= 0:
-        labels[length] = label[best_node]
-        best_node = parent[best_node]
-        length += 1
-    return labels[:length][::-1].copy()
+    return _labels_to(node[_likeliest(ended[:count], open_[:count])], parent, label)

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
+from itertools import chain
 from math import prod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ops.cuda import flash
 from ops.cuda.kernels import BLOCK, source
@@ -28,6 +29,14 @@ _LANES, _MOST_ARRAYS, _MOST_ELEMENTS = (
 )  # of a vector; of a launch; between elements that 32 bits count
 _BLOCK_BYTES = 160 << 20  # of the scores of some queries; GPT-2's 1024 are then three blocks
 _GRAIN = 64  # queries of a block are a multiple of this: a tile of a product
+
+
+class Scoring(NamedTuple):
+    """How scores are made; `alibi` is the number of all heads, where they have biases by distance, else 0."""
+
+    scale: float
+    is_causal: bool
+    alibi: int = 0
 
 
 @partial(Kernel, takes_mixed=True)
@@ -51,28 +60,7 @@ def forward(
     if not alibi and flash.takes(q, v):
         flash.forward(ctx, q, k, v, y, statistics, scale=scale, is_causal=is_causal)
         return
-    query, key, value = _by_head(ctx, {"q": q, "k": k, "v": v})
-    out = ctx.scratch("y", (*query.shape[:3], value.shape[3]), y.dtype)
-    kept = work_array(ctx, "statistics", statistics)
-    for rows, keys, (scores,), (weights,) in _blocks(
-        ctx, query, key, kept.dtype, 1, _first(ctx, 0, is_causal)
-    ):
-        ctx.xp.matmul(query[:, :, rows], key[:, :, keys].swapaxes(2, 3), out=scores)
-        numbers = _numbers(ctx, 0, scores, rows, kept, is_causal, alibi)
-        threads = scores.size // scores.shape[3] * BLOCK
-        ctx.launch(
-            ATTENTION,
-            f"attention_weights_{q.dtype}",
-            threads,
-            scores,
-            weights,
-            kept,
-            *numbers,
-            scale,
-        )
-        ctx.xp.matmul(weights, value[:, :, keys], out=out[:, :, rows])
-    _move(ctx, "scatter_heads", [(out, y)])
-    deliver(ctx, kept, statistics)
+    _forward_by_blocks(ctx, (q, k, v, y, statistics), Scoring(scale, is_causal, alibi))
 
 
 @partial(Kernel, takes_mixed=True)
@@ -85,46 +73,109 @@ def gradients(ctx: Context, *arrays: Array, scale: float, is_causal: bool, alibi
     arrays = *arrays[:-2], *(gradient[:, :keys] for gradient in arrays[-2:])
     if not alibi and _gradients_by_library(ctx, *arrays, scale=scale, is_causal=is_causal):
         return
-    gy, _, statistics, q, k, v, gq, gk, gv = arrays
-    if not alibi and flash.takes(q, v):
+    if not alibi and flash.takes(arrays[3], arrays[5]):
         flash.gradients(ctx, *arrays, scale=scale, is_causal=is_causal)
         return
-    g, query, key, value = _by_head(ctx, {"g": gy, "q": q, "k": k, "v": v})
-    kept = contiguous(ctx, "statistics", statistics)
-    out = ctx.scratch("gq", query.shape, kept.dtype)
-    totals = _Totals(ctx, kept.dtype, (key, value))
-    blocks = _blocks(ctx, query, key, kept.dtype, 2, _first(ctx, 3, is_causal))
-    for rows, keys, (scores, products), (weights, slopes) in blocks:
-        ctx.xp.matmul(query[:, :, rows], key[:, :, keys].swapaxes(2, 3), out=scores)
-        ctx.xp.matmul(g[:, :, rows], value[:, :, keys].swapaxes(2, 3), out=products)
-        numbers = _numbers(ctx, 3, scores, rows, kept, is_causal, alibi)
-        threads = scores.size // scores.shape[3] * BLOCK
-        name = f"attention_slopes_{q.dtype}"
-        ctx.launch(
-            ATTENTION, name, threads, scores, products, kept, weights, slopes, *numbers, scale
-        )
-        ctx.xp.matmul(slopes, key[:, :, keys], out=out[:, :, rows])
-        totals.add(0, slopes, query[:, :, rows])
-        totals.add(1, weights, g[:, :, rows])
-    _move(ctx, "scatter_sums", list(zip((out, *totals.sums), (gq, gk, gv))))
+    _gradients_by_blocks(ctx, arrays, Scoring(scale, is_causal, alibi))
 
 
 def scale_and_mask(ctx: Context, scores: Array, scale: float, seen: int) -> None:
     """Contiguous (batch, heads, queries, keys) times `scale`; minus infinity where the first query does not see
     `seen` keys, and each one behind it a key more."""
     numbers = *scores.shape[2:], seen, float(scale), scores.size
-    ctx.launch(ATTENTION, f"scale_and_mask_{scores.dtype}", scores.size, scores, *numbers)
+    ctx.launch(
+        ATTENTION,
+        f"scale_and_mask_{scores.dtype}",
+        scores.size,
+        scores,
+        *numbers,
+    )
 
 
 def add_biases(ctx: Context, scores: Array, heads: int, head: int, first: int) -> None:
     """See `ops.attention.alibi.add_biases`."""
     _, count, queries, keys = scores.shape
     numbers = queries, first, keys, count, head, _power(heads)
-    threads = scores.size // max(keys, 1) * BLOCK
-    ctx.launch(ATTENTION, f"add_biases_{scores.dtype}", threads, scores, *numbers)
+    ctx.launch(
+        ATTENTION,
+        f"add_biases_{scores.dtype}",
+        _threads(scores),
+        scores,
+        *numbers,
+    )
 
 
 # -- some queries at a time --------------------------------------------------------------------------------------------
+
+
+class _Block(NamedTuple):
+    """Some queries, the keys that any of them sees, and memory (batch, heads, queries, keys) of two dtypes."""
+
+    rows: slice
+    keys: slice
+    wide: list[Array]
+    narrow: list[Array]
+
+
+def _forward_by_blocks(ctx: Context, arrays: Sequence[Array], scoring: Scoring) -> None:
+    q, k, v, y, statistics = arrays
+    query, key, value = _by_head(ctx, {"q": q, "k": k, "v": v})
+    out = ctx.scratch("y", (*query.shape[:3], value.shape[3]), y.dtype)
+    kept = work_array(ctx, "statistics", statistics)
+    for block in _blocks(ctx, query, key, kept.dtype, 1, _first(ctx, 0, scoring.is_causal)):
+        made = *block.wide, *block.narrow, kept
+        ctx.xp.matmul(query[:, :, block.rows], _turned(key, block), out=block.wide[0])
+        numbers = _numbers(ctx, 0, block, kept, scoring)
+        name = f"attention_weights_{q.dtype}"
+        ctx.launch(
+            ATTENTION,
+            name,
+            _threads(block.wide[0]),
+            *made,
+            *numbers,
+        )
+        ctx.xp.matmul(block.narrow[0], value[:, :, block.keys], out=out[:, :, block.rows])
+    _move(ctx, "scatter_heads", [(out, y)])
+    deliver(ctx, kept, statistics)
+
+
+def _gradients_by_blocks(ctx: Context, arrays: Sequence[Array], scoring: Scoring) -> None:
+    gy, _, statistics, q, k, v, *made = arrays
+    g, query, key, value = _by_head(ctx, {"g": gy, "q": q, "k": k, "v": v})
+    kept = contiguous(ctx, "statistics", statistics)
+    out = ctx.scratch("gq", query.shape, kept.dtype)
+    totals = _Totals(ctx, kept.dtype, (key, value))
+    for block in _blocks(ctx, query, key, kept.dtype, 2, _first(ctx, 3, scoring.is_causal)):
+        scores, products = block.wide
+        weights, slopes = block.narrow
+        ctx.xp.matmul(query[:, :, block.rows], _turned(key, block), out=scores)
+        ctx.xp.matmul(g[:, :, block.rows], _turned(value, block), out=products)
+        read = scores, products, kept
+        numbers = _numbers(ctx, 3, block, kept, scoring)
+        name = f"attention_slopes_{q.dtype}"
+        ctx.launch(
+            ATTENTION,
+            name,
+            _threads(scores),
+            *read,
+            weights,
+            slopes,
+            *numbers,
+        )
+        ctx.xp.matmul(slopes, key[:, :, block.keys], out=out[:, :, block.rows])
+        totals.add(0, slopes, query[:, :, block.rows])
+        totals.add(1, weights, g[:, :, block.rows])
+    _move(ctx, "scatter_sums", list(zip((out, *totals.sums), made)))
+
+
+def _turned(by_key: Array, block: _Block) -> Array:
+    """The features of the keys of a block, (batch, heads, features, keys)."""
+    return by_key[:, :, block.keys].swapaxes(2, 3)
+
+
+def _threads(scores: Array) -> int:
+    """As many as share a row, for every row of scores."""
+    return int(scores.size // max(scores.shape[3], 1) * BLOCK)
 
 
 class _Totals:
@@ -158,33 +209,29 @@ def _by_head(ctx: Context, arrays: Mapping[str, Array]) -> list[Array]:
 
 def _move(ctx: Context, kernel: str, pairs: Sequence[tuple[Array, Array]]) -> None:
     """Copy up to four arrays to others, in one launch; each pair is of one without gaps by head and one as it lies."""
-    is_gathered = kernel == "gather_heads"
-    name = pairs[0][1].dtype.name
-    strided = [pair[0 if is_gathered else 1] for pair in pairs]
+    strided = [source if kernel == "gather_heads" else target for source, target in pairs]
     if any(_span(a) >= _MOST_ELEMENTS or a.strides[3] != a.itemsize for a in strided):
         for source, target in pairs:
             ctx.xp.copyto(target, source.swapaxes(1, 2), casting="same_kind")
         return
-    lanes = _LANES if all(_takes_lanes(ctx, a) for pair in pairs for a in pair) else 1
+    lanes = _LANES if all(_takes_lanes(ctx, a) for a in chain(*pairs)) else 1
     arguments: list[object] = []
     for (source, target), a in zip(pairs, strided):
-        steps = [step // a.itemsize // lanes for step in a.strides[:3]]
-        arguments += [
-            origin(source),
-            origin(target),
-            a.size // lanes,
-            a.shape[1],
-            a.shape[3] // lanes,
-            *steps,
-        ]
+        arguments += [origin(source), origin(target), *_lying(a, lanes)]
     arguments += [*arguments[:2], 0, 1, 1, 0, 0, 0] * (_MOST_ARRAYS - len(pairs))
     ctx.launch(
         HEADS,
-        f"{kernel}_{lanes}_{name}",
+        f"{kernel}_{lanes}_{pairs[0][1].dtype.name}",
         sum(a.size for a in strided) // lanes,
         *arguments,
         strided[0].shape[2],
     )
+
+
+def _lying(a: Array, lanes: int) -> list[int]:
+    """How an array lies, in vectors of so many features: their number, points, those of a head, and steps."""
+    steps = [step // a.itemsize // lanes for step in a.strides[:3]]
+    return [a.size // lanes, a.shape[1], a.shape[3] // lanes, *steps]
 
 
 def _span(a: Array) -> int:
@@ -215,43 +262,39 @@ def _first(ctx: Context, query: int, is_causal: bool) -> int | None:
 
 def _blocks(
     ctx: Context, q: Array, k: Array, dtype: DTypeLike, count: int, first: int | None
-) -> Iterator[tuple[slice, slice, list[Array], list[Array]]]:
-    """Some queries at a time, the last ones first, the keys that any of them sees, and `count` arrays (batch, heads,
-    queries, keys) of `dtype` and of that of `q`.
-    """
-    batch, heads, queries, _ = q.shape
-    line = batch * heads * k.shape[2]
-    together = max(1, min(queries, _BLOCK_BYTES // max(line * 4, 1)))
-    together -= together % _GRAIN if _GRAIN < together < queries else 0
+) -> Iterator[_Block]:
+    """Some queries at a time, the last ones first, with `count` arrays of `dtype` and of that of `q`."""
+    queries = q.shape[2]
+    line = q.shape[0] * q.shape[1] * k.shape[2]
+    together = _together(queries, line)
     wide = [ctx.scratch(("wide", n), (line * together,), dtype) for n in range(count)]
     narrow = [ctx.scratch(("narrow", n), (line * together,), q.dtype) for n in range(count)]
     for start in reversed(range(0, queries, together)):
         rows = slice(start, min(start + together, queries))
         seen = k.shape[2] if first is None else max(1, min(first + rows.stop, k.shape[2]))
-        shape = batch, heads, rows.stop - start, seen
-        size = prod(shape)
-        yield (
-            rows,
-            slice(seen),
-            [a[:size].reshape(shape) for a in wide],
-            [a[:size].reshape(shape) for a in narrow],
-        )
+        shape = *q.shape[:2], rows.stop - start, seen
+        yield _Block(rows, slice(seen), _shaped(wide, shape), _shaped(narrow, shape))
+
+
+def _together(queries: int, line: int) -> int:
+    """Queries of a block, of so many scores each."""
+    most = max(1, min(queries, _BLOCK_BYTES // max(line * 4, 1)))
+    return most - (most % _GRAIN if _GRAIN < most < queries else 0)
+
+
+def _shaped(memory: Sequence[Array], shape: tuple[int, ...]) -> list[Array]:
+    return [a[: prod(shape)].reshape(shape) for a in memory]
 
 
 def _numbers(
-    ctx: Context,
-    query: int,
-    scores: Array,
-    rows: slice,
-    kept: Array,
-    is_causal: bool,
-    alibi: int,
-) -> tuple[int, ...]:
+    ctx: Context, query: int, block: _Block, kept: Array, scoring: Scoring
+) -> tuple[float, ...]:
     """What the kernels are told of a block of the queries that are argument number `query`."""
-    first = ctx.rect(query).lo[1] - ctx.rect(query + 1).lo[1] + rows.start
-    biases = scores.shape[1], ctx.rect(query).lo[2], _power(alibi)
-    numbers = scores.shape[2], kept.shape[2], rows.start, first, scores.shape[3], int(is_causal)
-    return *numbers, *biases
+    scores = block.wide[0]
+    first = ctx.rect(query).lo[1] - ctx.rect(query + 1).lo[1] + block.rows.start
+    lying = scores.shape[2], kept.shape[2], block.rows.start, first, scores.shape[3]
+    biases = scores.shape[1], ctx.rect(query).lo[2], _power(scoring.alibi)
+    return *lying, int(scoring.is_causal), *biases, scoring.scale
 
 
 def _power(heads: int) -> int:
@@ -277,7 +320,15 @@ def _forward_by_library(
         return False
     inputs = [_heads(q), _heads(k[:, :keys]), _heads(v[:, :keys])]
     outputs = [_heads(y), statistics[..., None]]
-    return bool(ctx.library("attention", inputs, outputs, scale=scale, mask=mask))
+    return bool(
+        ctx.library(
+            "attention",
+            inputs,
+            outputs,
+            scale=scale,
+            mask=mask,
+        )
+    )
 
 
 def _gradients_by_library(ctx: Context, *arrays: Array, scale: float, is_causal: bool) -> bool:
@@ -294,7 +345,13 @@ def _gradients_by_library(ctx: Context, *arrays: Array, scale: float, is_causal:
         _heads(v[:, :keys]),
     ]
     outputs = [_heads(gq), _heads(gk[:, :keys]), _heads(gv[:, :keys])]
-    if not ctx.library("attention_gradient", inputs, outputs, scale=scale, mask=mask):
+    if not ctx.library(
+        "attention_gradient",
+        inputs,
+        outputs,
+        scale=scale,
+        mask=mask,
+    ):
         return False
     for gradient in (gk, gv):
         if keys < gradient.shape[1]:

@@ -69,10 +69,10 @@ def _by_library(
 ) -> bool:
     inputs = [_planes(image), _planes(weight)]
     outputs = [_planes(y)]
-    if bias is not None:
-        row = _planes(bias.reshape(1, 1, 1, -1))
-        if ctx.library("convolution", [*inputs, row], outputs, **options):
-            return True
+    if bias is not None and ctx.library(
+        "convolution", [*inputs, _planes(bias.reshape(1, 1, 1, -1))], outputs, **options
+    ):
+        return True
     is_done = ctx.library("convolution", inputs, outputs, **options)
     if is_done and bias is not None:
         ctx.xp.add(y, bias, out=y)
@@ -111,21 +111,19 @@ def gradient_weight(
 ) -> None:
     """The gradient of the weight."""
     image, options = _place(x, gy, windows, corner)
-    if image is not None:
-        inputs = [_planes(gy), _planes(image)]
-        if ctx.library("convolution_gradient_weight", inputs, [_planes(gweight)], **options):
-            return
-    implicit.gradient_weight(ctx, gy, x, gweight, windows, corner, groups)
+    if image is None or not ctx.library(
+        "convolution_gradient_weight", [_planes(gy), _planes(image)], [_planes(gweight)], **options
+    ):
+        implicit.gradient_weight(ctx, gy, x, gweight, windows, corner, groups)
 
 
 def _place(
     image: Array, outputs: Array, windows: Windows, corner: Sequence[int]
 ) -> tuple[Array | None, dict[str, Any]]:
     """The part of the image that is used, None where there is none, and the options of the operation."""
-    fits = [
+    vertical, horizontal = (
         fit(w, outputs.shape[k], image.shape[k], corner[k - 1]) for k, w in enumerate(windows, 1)
-    ]
-    vertical, horizontal = fits
+    )
     if vertical is None or horizontal is None or not outputs.size or not image.size:
         return None, {}
     options = {

@@ -34,4 +34,12 @@ def losses(
     numbers = length, classes, targets.shape[1], blank
     name = f"ctc_{widest(logits, gx)}"
     inputs, outputs = [logits, *whole], [loss, gx, alphas, rest]
-    launch(ctx, CTC, name, batch * BLOCK, inputs, outputs, *numbers)
+    launch(
+        ctx,
+        CTC,
+        name,
+        batch * BLOCK,
+        inputs,
+        outputs,
+        *numbers,
+    )

@@ -18,11 +18,20 @@ def top_k(
     ctx: Context, p: Array, weights: Array, choices: Array, *, normalize: bool, threshold: float
 ) -> None:
     """See `gate.top_k_gate`."""
-    k = weights.shape[-1]
     count = weights.size // weights.shape[-1]
-    name = f"top_k_{widest(p, weights)}"
-    numbers = normalize, threshold, p.shape[-1], k, count
-    launch(ctx, EXPERTS, name, count, [p], [weights, choices], *numbers)
+    launch(
+        ctx,
+        EXPERTS,
+        f"top_k_{widest(p, weights)}",
+        count,
+        [p],
+        [weights, choices],
+        normalize,
+        threshold,
+        p.shape[-1],
+        weights.shape[-1],
+        count,
+    )
 
 
 @partial(Kernel, takes_mixed=True)
@@ -33,7 +42,15 @@ def top_k_gradient(
     count = gp.size // gp.shape[-1]
     numbers = normalize, gp.shape[-1], choices.shape[-1], count
     name = f"top_k_gradient_{widest(gweights, p, gp)}"
-    launch(ctx, EXPERTS, name, count, [gweights, choices, p], [gp], *numbers)
+    launch(
+        ctx,
+        EXPERTS,
+        name,
+        count,
+        [gweights, choices, p],
+        [gp],
+        *numbers,
+    )
 
 
 @Kernel
@@ -54,10 +71,21 @@ def slots(
     made.fill(-1)
     groups = choices.shape[0] // group_rows
     first = read.lo[0] // group_rows * capacity
-    per_group = choices.size // k // max(groups, 1)
-    numbers = experts, capacity, first, places, per_group, k, groups * experts
-    name, inputs = f"fill_slots_{choices.dtype}", [choices, *(starts or _ONES)]
-    launch(ctx, EXPERTS, name, groups * experts, inputs, [made], *numbers)
+    launch(
+        ctx,
+        EXPERTS,
+        f"fill_slots_{choices.dtype}",
+        groups * experts,
+        [choices, *(starts or _ONES)],
+        [made],
+        experts,
+        capacity,
+        first,
+        places,
+        choices.size // k // max(groups, 1),
+        k,
+        groups * experts,
+    )
     ctx.xp.copyto(out, made[ctx.rect(1 + len(starts)).slices(read.lo)])
 
 
@@ -77,13 +105,22 @@ def scatter(ctx: Context, x: Array, slots: Array, *rest: Array, places: int) -> 
     """See `dispatch.dispatch`."""
     *weights, y = rest
     dtype = widest(x, y)
-    tile = first_of(ctx, 2 + len(weights))
     work = y if y.flags.c_contiguous and y.dtype == dtype else ctx.scratch("y", y.shape, dtype)
     work.fill(0)
-    shape = by_experts(y).shape
-    numbers = *tile, places, *shape[:2], slots.shape[-1], shape[2], slots.size * shape[2]
-    name, inputs = f"scatter_{dtype}_{slots.dtype}", (x, slots, *(weights or _ONES))
-    launch(ctx, EXPERTS, name, slots.size * shape[2], inputs, [work], *numbers)
+    launch(
+        ctx,
+        EXPERTS,
+        f"scatter_{dtype}_{slots.dtype}",
+        slots.size * y.shape[-1],
+        (x, slots, *(weights or _ONES)),
+        [work],
+        *first_of(ctx, 2 + len(weights)),
+        places,
+        *by_experts(y).shape[:2],
+        slots.shape[-1],
+        y.shape[-1],
+        slots.size * y.shape[-1],
+    )
     deliver(ctx, work, y)
 
 
@@ -91,10 +128,20 @@ def scatter(ctx: Context, x: Array, slots: Array, *rest: Array, places: int) -> 
 def gather(ctx: Context, x: Array, slots: Array, *rest: Array, places: int) -> None:
     """See `dispatch.combine`."""
     *weights, y = rest
-    shape = by_experts(x).shape[:2]
-    numbers = *first_of(ctx, 0), places, *shape, slots.shape[-1], y.shape[-1], y.size
-    inputs = x, slots, *(weights or _ONES)
-    launch(ctx, EXPERTS, f"gather_{widest(x, y)}_{slots.dtype}", y.size, inputs, [y], *numbers)
+    launch(
+        ctx,
+        EXPERTS,
+        f"gather_{widest(x, y)}_{slots.dtype}",
+        y.size,
+        (x, slots, *(weights or _ONES)),
+        [y],
+        *first_of(ctx, 0),
+        places,
+        *by_experts(x).shape[:2],
+        slots.shape[-1],
+        y.shape[-1],
+        y.size,
+    )
 
 
 @partial(Kernel, takes_mixed=True)
@@ -105,7 +152,15 @@ def gather_products(
     shape = by_experts(x).shape[:2]
     numbers = *first_of(ctx, 1), places, *shape, slots.shape[-1], gy.shape[-1]
     name = f"gather_products_{widest(gy, x)}_{slots.dtype}"
-    launch(ctx, EXPERTS, name, slots.size * BLOCK, [gy, x, slots], [out], *numbers)
+    launch(
+        ctx,
+        EXPERTS,
+        name,
+        slots.size * BLOCK,
+        [gy, x, slots],
+        [out],
+        *numbers,
+    )
 
 
 @Kernel
@@ -113,11 +168,19 @@ def sort(ctx: Context, choices: Array, slots: Array, starts: Array, *, experts: 
     """See `dropless.expert_rows`; a choice out of range gets no row."""
     k = choices.shape[-1]
     groups = starts.size // (experts + 1)
-    per_group = choices.size // k // groups
-    first = ctx.rect(0).lo[0] * (choices.size // choices.shape[0])
-    name = f"sort_choices_{choices.dtype}"
-    numbers = (experts, first, per_group, k, groups * experts)
-    launch(ctx, EXPERTS, name, groups * experts, [choices], [slots, starts], *numbers)
+    launch(
+        ctx,
+        EXPERTS,
+        f"sort_choices_{choices.dtype}",
+        groups * experts,
+        [choices],
+        [slots, starts],
+        experts,
+        ctx.rect(0).lo[0] * (choices.size // choices.shape[0]),
+        choices.size // k // groups,
+        k,
+        groups * experts,
+    )
 
 
 @partial(Kernel, takes_mixed=True)
@@ -140,7 +203,16 @@ def rows_linear(
     inputs = [x, weight, bias[0] if has_bias else 0, starts]
     shape = x.shape[-1], y.shape[-1], out * wide, *strides, y.size
     name = f"rows_linear_{widest(x, weight, y)}"
-    launch(ctx, EXPERTS, name, y.size, inputs, [y], *numbers, *shape)
+    launch(
+        ctx,
+        EXPERTS,
+        name,
+        y.size,
+        inputs,
+        [y],
+        *numbers,
+        *shape,
+    )
 
 
 @partial(Kernel, takes_mixed=True)
@@ -148,18 +220,38 @@ def rows_gradient(ctx: Context, gy: Array, *rest: Array, group_rows: int) -> Non
     """See `dropless.rows_linear`: of its weights, or without `x` of its bias."""
     *x, starts, out = rest
     rect = ctx.rect(0)
-    numbers = rect.lo[0], rect.hi[0], rect.lo[0] // group_rows, ctx.rect(2 + len(x)).lo[0]
-    shape = starts.size // starts.shape[-1], starts.shape[-1], group_rows, gy.shape[-1]
-    name = f"rows_gradient_{widest(gy, *x, out)}"
-    inputs = [gy, x[0] if x else 0, starts]
-    wide = x[0].shape[-1] if x else 1
-    launch(ctx, EXPERTS, name, out.size, inputs, [out], *numbers, *shape, wide, out.size)
+    launch(
+        ctx,
+        EXPERTS,
+        f"rows_gradient_{widest(gy, *x, out)}",
+        out.size,
+        [gy, x[0] if x else 0, starts],
+        [out],
+        rect.lo[0],
+        rect.hi[0],
+        rect.lo[0] // group_rows,
+        ctx.rect(2 + len(x)).lo[0],
+        starts.size // starts.shape[-1],
+        starts.shape[-1],
+        group_rows,
+        gy.shape[-1],
+        x[0].shape[-1] if x else 1,
+        out.size,
+    )
 
 
 @Kernel
 def dropped(ctx: Context, slots: Array, out: Array) -> None:
     """See `gate.count_dropped`."""
-    launch(ctx, EXPERTS, f"count_dropped_{slots.dtype}", BLOCK, [slots], [out], slots.size)
+    launch(
+        ctx,
+        EXPERTS,
+        f"count_dropped_{slots.dtype}",
+        BLOCK,
+        [slots],
+        [out],
+        slots.size,
+    )
 
 
 @partial(Kernel, takes_mixed=True)
@@ -167,4 +259,12 @@ def load(ctx: Context, choices: Array, load: Array, *, count: int) -> None:
     """See `gate.expert_load`."""
     name = f"expert_load_{load.dtype}_{choices.dtype}"
     numbers = (ctx.interval("e")[0], choices.size, count)
-    launch(ctx, EXPERTS, name, load.size * BLOCK, [choices], [load], *numbers)
+    launch(
+        ctx,
+        EXPERTS,
+        name,
+        load.size * BLOCK,
+        [choices],
+        [load],
+        *numbers,
+    )

@@ -51,7 +51,13 @@ def forward(
     numbers = _numbers(ctx, 0, q, k, v, is_causal)
     kind = _kind(ctx, q, v)
     _launch(
-        ctx, "forward", kind, _blocks(q, tile_shape(*kind)[0]), [*heads, out, kept], numbers, scale
+        ctx,
+        "forward",
+        kind,
+        _blocks(q, tile_shape(*kind)[0]),
+        [*heads, out, kept],
+        numbers,
+        scale,
     )
     _deliver(ctx, [out], [y])
     deliver(ctx, kept, statistics)
@@ -65,7 +71,15 @@ def gradients(ctx: Context, *arrays: Array, scale: float, is_causal: bool) -> No
     outs, kind = _places(ctx, q, *made), _kind(ctx, q, v)
     counts = [_blocks(a, tile_shape(*kind)[2]) for a in (q, k)]  # of queries, of keys
     numbers = *counts, *_numbers(ctx, 3, q, k, v, is_causal)
-    _launch(ctx, "gradients", kind, sum(counts), [g, y, kept, q, k, v, *outs], numbers, scale)
+    _launch(
+        ctx,
+        "gradients",
+        kind,
+        sum(counts),
+        [g, y, kept, q, k, v, *outs],
+        numbers,
+        scale,
+    )
     _deliver(ctx, outs, made)
 
 
@@ -157,7 +171,15 @@ def _launch(
     places = [origin(a) if a.ndim == 4 else a for a in arrays]
     name = f"flash_{kernel}_{kind[0]}"
     threads = blocks * _THREADS
-    ctx.launch(flash_source(*kind), name, threads, *places, *numbers, scale, block=_THREADS)
+    ctx.launch(
+        flash_source(*kind),
+        name,
+        threads,
+        *places,
+        *numbers,
+        scale,
+        block=_THREADS,
+    )
 
 
 def _is_even(ctx: Context, a: Array) -> bool:

@@ -116,11 +116,25 @@ def gradient_weight(
     numbers = _shape(x, gy, windows, corner, groups)
     flags = _is_even(ctx, gy, outs), _is_even(ctx, x, ins)
     arrays, numbers = (gy, x, parts), (*numbers, split, *flags)
-    _launch(ctx, "slopes_of_weight", _kind(ctx, x), (cols, depth), tiles * number, arrays, numbers)
+    _launch(
+        ctx,
+        "slopes_of_weight",
+        _kind(ctx, x),
+        (cols, depth),
+        tiles * number,
+        arrays,
+        numbers,
+    )
     if not is_direct:
         text = kernel_source("slopes_of_weight", gweight.dtype.name, cols, depth)
         ctx.launch(
-            text, f"add_parts_{gweight.dtype}", gweight.size, parts, gweight, number, gweight.size
+            text,
+            f"add_parts_{gweight.dtype}",
+            gweight.size,
+            parts,
+            gweight,
+            number,
+            gweight.size,
         )
 
 
@@ -150,9 +164,17 @@ def _shape(
             raise ValueError(
                 f"a convolution on a GPU: {prod(a.shape[:3])} pixels of a tile, more than {_MOST_PIXELS}"
             )
-    channels = groups, x.shape[3] // groups, y.shape[3] // groups
-    taps, strides, dilations = zip(*((w.size, w.stride, w.dilation) for w in windows))
-    return *x.shape[:3], *y.shape[1:3], *channels, *taps, *corner, *strides, *dilations
+    return (
+        *x.shape[:3],
+        *y.shape[1:3],
+        groups,
+        x.shape[3] // groups,
+        y.shape[3] // groups,
+        *(w.size for w in windows),
+        *corner,
+        *(w.stride for w in windows),
+        *(w.dilation for w in windows),
+    )
 
 
 def _is_even(ctx: Context, a: Array, channels: int) -> int:
@@ -170,4 +192,11 @@ def _launch(
     numbers: Sequence[int],
 ) -> None:
     text, name = kernel_source(kernel, dtype, *tile), f"{kernel}_{dtype}"
-    ctx.launch(text, name, blocks * _THREADS, *arrays, *numbers, block=_THREADS)
+    ctx.launch(
+        text,
+        name,
+        blocks * _THREADS,
+        *arrays,
+        *numbers,
+        block=_THREADS,
+    )

@@ -34,9 +34,9 @@ def source(name: str) -> CudaSource:
 
 def constant(source: CudaSource, name: str) -> int:
     """The number that a source defines by that name."""
-    found = re.search(rf"^#define {name} (\d+)", source.text, re.MULTILINE)
-    assert found, f"{source} defines no {name}"
-    return int(found[1])
+    definition = re.search(rf"^#define {name} (\d+)", source.text, re.MULTILINE)
+    assert definition, f"{source} defines no {name}"
+    return int(definition[1])
 
 
 DROPOUT = source("dropout")
@@ -72,7 +72,15 @@ def launch(
             (a, _taken(a, stored[k + len(reads)])) for k, a in enumerate(outputs)
         )
     ]
-    ctx.launch(source, name, threads, *reads, *works, *numbers, block=block)
+    ctx.launch(
+        source,
+        name,
+        threads,
+        *reads,
+        *works,
+        *numbers,
+        block=block,
+    )
     for work, a in zip(works, outputs, strict=True):
         deliver(ctx, work, a)
 
@@ -111,14 +119,34 @@ def drop(ctx: Context, x: Array, y: Array, *, name: str, p: float, shape: tuple[
     """See `dropout`."""
     where = ctx.key(name), *ctx.index_map(shape, ctx.rect(1))
     scale = 1 / (1 - p) if p < 1 else 0.0
-    launch(ctx, DROPOUT, f"dropout_{widest(x, y)}", y.size, [x], [y], *where, p, scale, y.size)
+    launch(
+        ctx,
+        DROPOUT,
+        f"dropout_{widest(x, y)}",
+        y.size,
+        [x],
+        [y],
+        *where,
+        p,
+        scale,
+        y.size,
+    )
 
 
 @partial(Kernel, takes_mixed=True)
 def gumbel(ctx: Context, x: Array, y: Array, *, name: str, shape: tuple[int, ...]) -> None:
     """See `dropout.gumbel`."""
     where = ctx.key(name), *ctx.index_map(shape, ctx.rect(1))
-    launch(ctx, DROPOUT, f"gumbel_{widest(x, y)}", y.size, [x], [y], *where, y.size)
+    launch(
+        ctx,
+        DROPOUT,
+        f"gumbel_{widest(x, y)}",
+        y.size,
+        [x],
+        [y],
+        *where,
+        y.size,
+    )
 
 
 @partial(Kernel, takes_mixed=True)
@@ -141,7 +169,15 @@ def turn(
     where = offset + ctx.rect(1).lo[1], ctx.interval("f")[0], features // 2
     ramp = scaling.offset, scaling.per_frequency, scaling.per_pair
     numbers = *layout, *where, base, scaling.factor, *ramp, scaling.magnitude, sign, x.size // 2
-    launch(ctx, ROTARY, f"turn_{widest(x, y)}", x.size // 2, [x], [y], *numbers)
+    launch(
+        ctx,
+        ROTARY,
+        f"turn_{widest(x, y)}",
+        x.size // 2,
+        [x],
+        [y],
+        *numbers,
+    )
 
 
 def take_pairs(ctx: Context, products: Array, y: Array, lo: int) -> None:
@@ -154,4 +190,12 @@ def take_pairs(ctx: Context, products: Array, y: Array, lo: int) -> None:
 def put_pairs(ctx: Context, gy: Array, weights: Array, lo: int) -> None:
     """The gradient of `take_pairs`, for both orders of a pair; zeros for what is no pair of this tile."""
     numbers = lo, gy.shape[1], weights.shape[-1], weights.size
-    launch(ctx, PAIRS, f"put_pairs_{widest(gy, weights)}", weights.size, [gy], [weights], *numbers)
+    launch(
+        ctx,
+        PAIRS,
+        f"put_pairs_{widest(gy, weights)}",
+        weights.size,
+        [gy],
+        [weights],
+        *numbers,
+    )

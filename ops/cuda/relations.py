@@ -22,15 +22,22 @@ def _line(a: Array) -> int:
 def sum_rows(ctx: Context, *arrays: Array, reads: tuple[str, ...]) -> None:
     """See `aggregate` and `sum_edges`."""
     given: dict[str, Any] = dict(zip(reads, arrays, strict=False))
-    x = given["row"]
     y = arrays[-1]
     weight = given.get("weight", 0)
-    scales = _line(weight) if "weight" in reads else 1
-    at = ctx.rect(reads.index("weight")).lo[0] if "order" in reads else 0
-    heads = y.shape[1] if y.ndim == 3 else 1
-    numbers = ctx.rect(0).lo[0], at, heads, scales, y.shape[-1], y.size
-    inputs = [x, given["border"], given.get("index", 0), given.get("order", 0), weight]
-    launch(ctx, RELATIONS, f"sum_rows_{widest(x, y)}", y.size, inputs, [y], *numbers)
+    launch(
+        ctx,
+        RELATIONS,
+        f"sum_rows_{widest(given['row'], y)}",
+        y.size,
+        [given["row"], given["border"], given.get("index", 0), given.get("order", 0), weight],
+        [y],
+        ctx.rect(0).lo[0],
+        ctx.rect(reads.index("weight")).lo[0] if "order" in reads else 0,
+        y.shape[1] if y.ndim == 3 else 1,
+        _line(weight) if "weight" in reads else 1,
+        y.shape[-1],
+        y.size,
+    )
 
 
 @partial(Kernel, takes_mixed=True)
@@ -38,14 +45,30 @@ def largest_rows(ctx: Context, x: Array, borders: Array, y: Array) -> None:
     """See `sum_edges`."""
     name = f"largest_rows_{widest(x, y)}"
     numbers = (_line(y), y.size)
-    launch(ctx, RELATIONS, name, y.size, [x, borders], [y], *numbers)
+    launch(
+        ctx,
+        RELATIONS,
+        name,
+        y.size,
+        [x, borders],
+        [y],
+        *numbers,
+    )
 
 
 @partial(Kernel, takes_mixed=True)
 def take_rows(ctx: Context, x: Array, index: Array, y: Array) -> None:
     """See `to_edges`."""
     numbers = ctx.rect(0).lo[0], _line(y), y.size
-    launch(ctx, RELATIONS, f"take_rows_{widest(x, y)}", y.size, [x, index], [y], *numbers)
+    launch(
+        ctx,
+        RELATIONS,
+        f"take_rows_{widest(x, y)}",
+        y.size,
+        [x, index],
+        [y],
+        *numbers,
+    )
 
 
 @partial(Kernel, takes_mixed=True)
@@ -54,7 +77,15 @@ def products(ctx: Context, gy: Array, x: Array, targets: Array, sources: Array, 
     heads = y.shape[1] if y.ndim == 2 else 1
     numbers = ctx.rect(0).lo[0], ctx.rect(1).lo[0], heads, x.shape[-1], y.size
     name = f"edge_products_{widest(gy, x, y)}"
-    launch(ctx, RELATIONS, name, y.size, [gy, x, targets, sources], [y], *numbers)
+    launch(
+        ctx,
+        RELATIONS,
+        name,
+        y.size,
+        [gy, x, targets, sources],
+        [y],
+        *numbers,
+    )
 
 
 @partial(Kernel, takes_mixed=True)
@@ -70,11 +101,19 @@ def softmax_gradient(ctx: Context, gy: Array, y: Array, targets: Array, gx: Arra
 
 
 def _softmax(ctx: Context, kernel: str, read: list[Array], targets: Array, y: Array) -> None:
-    number = len(read) + 1  # of the output
-    first = ctx.rect(number).lo[0] - ctx.rect(0).lo[0]
-    numbers = first, len(y), _line(y), len(targets)
-    name, threads = f"{kernel}_{widest(*read, y)}", read[0].size
-    launch(ctx, RELATIONS, name, threads, [*read, targets], [y], *numbers)
+    first = ctx.rect(len(read) + 1).lo[0] - ctx.rect(0).lo[0]  # of the output
+    launch(
+        ctx,
+        RELATIONS,
+        f"{kernel}_{widest(*read, y)}",
+        read[0].size,
+        [*read, targets],
+        [y],
+        first,
+        len(y),
+        _line(y),
+        len(targets),
+    )
 
 
 @partial(Kernel, takes_mixed=True, accumulates=True)
@@ -95,4 +134,12 @@ def largest_gradient(
     first = ctx.rect(4).lo[0] - ctx.rect(2).lo[0]
     numbers = ctx.rect(0).lo[0], first, len(gm), _line(gm), len(targets)
     name = f"largest_gradient_{widest(gy, m, gm)}"
-    launch(ctx, RELATIONS, name, m.size, [gy, y, m, targets], [gm], *numbers)
+    launch(
+        ctx,
+        RELATIONS,
+        name,
+        m.size,
+        [gy, y, m, targets],
+        [gm],
+        *numbers,
+    )

@@ -65,47 +65,51 @@ def _normalize(
     outputs: Sequence[Array],
     *numbers: float,
 ) -> None:
-    y, mean, *_ = outputs
-    name = f"layer_norm_{widest(y, *(a for a in inputs if not isinstance(a, int)))}"
-    launch(ctx, LAYER_NORM, name, mean.size * BLOCK, [*inputs, weight, bias], outputs, *numbers)
+    kernel = f"layer_norm_{widest(outputs[0], *(a for a in inputs if not isinstance(a, int)))}"
+    threads = outputs[1].size * BLOCK
+    launch(ctx, LAYER_NORM, kernel, threads, [*inputs, weight, bias], outputs, *numbers)
 
 
 @partial(Kernel, takes_mixed=True)
 def gradient_rows(ctx: Context, *arrays: Array) -> None:
     """See `layer_norm`."""
-    _gradients(ctx, arrays[:5], 0, arrays[5:])
+    _gradients(ctx, arrays[:5], 0, *arrays[5:])
 
 
 @partial(Kernel, takes_mixed=True)
 def gradient_rows_sum(ctx: Context, *arrays: Array, is_first: bool) -> None:
     """The same and what is added to it, which comes first or last among the inputs."""
-    known = arrays[is_first : 5 + is_first]
+    read = arrays[is_first : 5 + is_first]
     more = arrays[0 if is_first else 5]
-    _gradients(ctx, known, more, arrays[6:])
+    _gradients(ctx, read, more, *arrays[6:])
 
 
 def _gradients(
-    ctx: Context, known: Sequence[Array], more: Array | int, outputs: Sequence[Array]
+    ctx: Context, read: Sequence[Array], more: Array | int, gx: Array, *sums: Array
 ) -> None:
     """That of the input, by a block for a few rows, or also those of weight and bias.
 
     Then there are as many blocks as keep the GPU busy, of which each leaves a part of the sums over rows.
     """
-    gx, *sums = outputs
-    statistics = known[2]
-    width = gx.shape[-1]
     if not gx.size:
         for a in sums:
             ctx.xp.copyto(a, 0)
         return
+    statistics = read[2]
     count = -(-statistics.size // _AT_ONCE)
     count = min(count, _SUMMING_BLOCKS) if sums else count
-    parts = ctx.scratch("parts", (2, count, width), statistics.dtype) if sums else 0
-    name, numbers = (
-        f"layer_norm_gradient_{widest(gx, *known[:2])}",
-        (statistics.size, width, count),
+    parts = ctx.scratch("parts", (2, count, gx.shape[-1]), statistics.dtype) if sums else 0
+    launch(
+        ctx,
+        LAYER_NORM,
+        f"layer_norm_gradient_{widest(gx, *read[:2])}",
+        count * BLOCK,
+        [*read, more, parts],
+        [gx],
+        statistics.size,
+        gx.shape[-1],
+        count,
     )
-    launch(ctx, LAYER_NORM, name, count * BLOCK, [*known, more, parts], [gx], *numbers)
     if not isinstance(parts, int):
         _sum_parts(ctx, parts, sums)
 
@@ -122,9 +126,17 @@ def row_sums(
     across = -(-width // BLOCK)
     count = max(1, min(rows // _LEAST_ROWS, _SUMMING_BLOCKS // across))
     parts = ctx.scratch("parts", (2, count, width), mean.dtype)
-    numbers = (rows, width, count)
-    name = f"layer_norm_parts_{widest(gy, x)}"
-    launch(ctx, LAYER_NORM, name, count * across * BLOCK, [gy, x, mean, scale], [parts], *numbers)
+    launch(
+        ctx,
+        LAYER_NORM,
+        f"layer_norm_parts_{widest(gy, x)}",
+        count * across * BLOCK,
+        [gy, x, mean, scale],
+        [parts],
+        rows,
+        width,
+        count,
+    )
     _sum_parts(ctx, parts, [gweight, gbias])
 
 
@@ -142,20 +154,37 @@ def sums_of_channels(ctx: Context, gy: Array, gbias: Array) -> None:
         return
     pixels = contiguous(ctx, "gy", channels_last(gy))
     width = pixels.shape[-1]
-    sums = gbias.dtype if gbias.dtype.itemsize > 2 else "float32"
     rows = pixels.size // width
     lanes = min(BLOCK, 1 << (width - 1).bit_length())
     across = -(-width // lanes)
     count = max(1, min(rows * lanes // (_LEAST_ROWS * BLOCK), _SUMMING_BLOCKS // across))
-    parts = ctx.scratch("parts", (count, width), sums)
-    threads = -(-width // _SECTOR) * BLOCK
-    numbers = rows, width, count, lanes
-    launch(
-        ctx, COLUMNS, f"sum_columns_{gy.dtype}", count * across * BLOCK, [pixels], [parts], *numbers
+    parts = ctx.scratch(
+        "parts", (count, width), gbias.dtype if gbias.dtype.itemsize > 2 else "float32"
     )
-    name = f"sum_columns_{parts.dtype}"
-    numbers = (count, width, 1, _SECTOR)
-    launch(ctx, COLUMNS, name, threads, [parts], [gbias], *numbers)
+    launch(
+        ctx,
+        COLUMNS,
+        f"sum_columns_{gy.dtype}",
+        count * across * BLOCK,
+        [pixels],
+        [parts],
+        rows,
+        width,
+        count,
+        lanes,
+    )
+    launch(
+        ctx,
+        COLUMNS,
+        f"sum_columns_{parts.dtype}",
+        -(-width // _SECTOR) * BLOCK,
+        [parts],
+        [gbias],
+        count,
+        width,
+        1,
+        _SECTOR,
+    )
 
 
 # -- softmax and loss --------------------------------------------------------------------------------------------------
@@ -191,26 +220,58 @@ def cross_entropy(
 
 
 @partial(Kernel, takes_mixed=True)
-def cross_entropy_gradient(ctx: Context, *arrays: Array, classes: int, count: int) -> None:
+def cross_entropy_gradient(
+    ctx: Context,
+    gloss: Array,
+    y: Array,
+    levels: Array,
+    t: Array,
+    gy: Array,
+    *,
+    classes: int,
+    count: int,
+) -> None:
     """See `softmax_cross_entropy`."""
-    gloss, y, levels, t, gy = arrays
-    name = f"cross_entropy_gradient_{widest(y, gy)}_{t.dtype}"
-    numbers = (gy.shape[-1], classes, count)
-    launch(ctx, SOFTMAX, name, t.size * BLOCK, [gloss, y, levels, t], [gy], *numbers)
+    launch(
+        ctx,
+        SOFTMAX,
+        f"cross_entropy_gradient_{widest(y, gy)}_{t.dtype}",
+        t.size * BLOCK,
+        [gloss, y, levels, t],
+        [gy],
+        gy.shape[-1],
+        classes,
+        count,
+    )
 
 
 @partial(Kernel, takes_mixed=True)
-def cross_entropy_and_gradient(ctx: Context, *arrays: Array, classes: int, count: int) -> None:
+def cross_entropy_and_gradient(
+    ctx: Context,
+    y: Array,
+    t: Array,
+    gloss: Array,
+    loss: Array,
+    gy: Array,
+    *,
+    classes: int,
+    count: int,
+) -> None:
     """See `softmax_cross_entropy`: both at once, so that scores are read from memory once."""
-    y, t, gloss, loss, gy = arrays
     losses = ctx.scratch("losses", (t.size,), loss.dtype)
-    width = y.shape[-1]
-    threads = BLOCK if width * y.itemsize <= _NARROW_ROW_BYTES else _WIDE_BLOCK
-    name = f"cross_entropy_both_{threads}_{widest(y, gy)}_{t.dtype}"
-    numbers = (width, classes, count)
-    inputs = [y, t, gloss]
-    outputs = [losses, gy]
-    launch(ctx, SOFTMAX, name, t.size * threads, inputs, outputs, *numbers, block=threads)
+    threads = BLOCK if y.shape[-1] * y.itemsize <= _NARROW_ROW_BYTES else _WIDE_BLOCK
+    launch(
+        ctx,
+        SOFTMAX,
+        f"cross_entropy_both_{threads}_{widest(y, gy)}_{t.dtype}",
+        t.size * threads,
+        [y, t, gloss],
+        [losses, gy],
+        y.shape[-1],
+        classes,
+        count,
+        block=threads,
+    )
     ctx.launch(SOFTMAX, f"sum_over_{loss.dtype}", BLOCK, losses, loss, t.size, count)
 
 
@@ -220,18 +281,49 @@ def entropy_sums(
 ) -> None:
     """See `cross_entropy`; a class out of range makes the loss NaN."""
     y, largest, t, *outputs = arrays
-    numbers = ctx.rect(0).lo[-1], y.shape[-1], classes, ignored is not None, ignored or 0, smoothing
-    name = f"entropy_sums_{y.dtype}_{t.dtype}"
-    launch(ctx, CLASSES, name, t.size * BLOCK, [y, largest, t], outputs, *numbers)
+    launch(
+        ctx,
+        CLASSES,
+        f"entropy_sums_{y.dtype}_{t.dtype}",
+        t.size * BLOCK,
+        [y, largest, t],
+        outputs,
+        ctx.rect(0).lo[-1],
+        y.shape[-1],
+        classes,
+        ignored is not None,
+        ignored or 0,
+        smoothing,
+    )
 
 
 @partial(Kernel, takes_mixed=True)
-def entropy_gradient(ctx: Context, *arrays: Array, classes: int, smoothing: float) -> None:
+def entropy_gradient(
+    ctx: Context,
+    gtotal: Array,
+    gright: Array,
+    y: Array,
+    largest: Array,
+    t: Array,
+    gy: Array,
+    *,
+    classes: int,
+    smoothing: float,
+) -> None:
     """See `cross_entropy`."""
-    gtotal, gright, y, largest, t, gy = arrays
-    numbers = ctx.rect(2).lo[-1], y.shape[-1], classes, smoothing, gy.size
-    name = f"entropy_gradient_{y.dtype}_{t.dtype}"
-    launch(ctx, CLASSES, name, gy.size, [gtotal, gright, y, largest, t], [gy], *numbers)
+    launch(
+        ctx,
+        CLASSES,
+        f"entropy_gradient_{y.dtype}_{t.dtype}",
+        gy.size,
+        [gtotal, gright, y, largest, t],
+        [gy],
+        ctx.rect(2).lo[-1],
+        y.shape[-1],
+        classes,
+        smoothing,
+        gy.size,
+    )
 
 
 def losses_of_rows(ctx: Context, y: Array, t: Array, losses: Array, levels: Array) -> None:
@@ -286,11 +378,10 @@ def in_order(
     """See `extremes.topk`; for each of the `k` the row is read once."""
     read, values, indices = (last(a, dim) for a in (x, values, indices))
     k = values.shape[-1]
-    name = f"in_order_{widest(x, values)}"
     launch(
         ctx,
         CLASSES,
-        name,
+        f"in_order_{widest(x, values)}",
         values.size // k * BLOCK,
         [read],
         [values, indices],

@@ -32,20 +32,19 @@ def _bag(indices: Array, y: Array) -> int:
 @partial(Kernel, takes_mixed=True)
 def look_up(ctx: Context, indices: Array, weight: Array, y: Array, *, count: int) -> None:
     """See `embedding` and `embedding_bag`."""
-    index = contiguous(ctx, "index", indices)
-    table = contiguous(ctx, "weight", weight)
     out = work_array(ctx, "y", y)
-    numbers = ctx.interval("v")[0], *weight.shape, count, _bag(indices, y)
-    name = f"sum_rows_{y.dtype}_{weight.dtype}_{indices.dtype}"
     block = _threads(y.shape[-1])
     ctx.launch(
         EMBEDDING,
-        name,
+        f"sum_rows_{y.dtype}_{weight.dtype}_{indices.dtype}",
         y.size // max(y.shape[-1], 1) * block,
-        index,
-        table,
+        contiguous(ctx, "index", indices),
+        contiguous(ctx, "weight", weight),
         out,
-        *numbers,
+        ctx.interval("v")[0],
+        *weight.shape,
+        count,
+        _bag(indices, y),
         block=block,
     )
     deliver(ctx, out, y)
@@ -105,12 +104,26 @@ def update_rows(
     numbers = (rows, width, count)
     for whole, work in zip(wholes, works, strict=True):
         ctx.launch(
-            EMBEDDING, f"take_rows_{work.dtype}", threads, whole, keys, work, *numbers, block=block
+            EMBEDDING,
+            f"take_rows_{work.dtype}",
+            threads,
+            whole,
+            keys,
+            work,
+            *numbers,
+            block=block,
         )
     change(works, sums)
     for table, whole, work in zip(tables, wholes, works, strict=True):
         ctx.launch(
-            EMBEDDING, f"put_rows_{work.dtype}", threads, work, keys, whole, *numbers, block=block
+            EMBEDDING,
+            f"put_rows_{work.dtype}",
+            threads,
+            work,
+            keys,
+            whole,
+            *numbers,
+            block=block,
         )
         deliver(ctx, whole, table)
 
@@ -142,7 +155,16 @@ def _sum_segments(
     )
     if chunks > 1:
         ctx.launch(
-            EMBEDDING, names[1], chunks * block, pieces, keys, out, rows, width, count, block=block
+            EMBEDDING,
+            names[1],
+            chunks * block,
+            pieces,
+            keys,
+            out,
+            rows,
+            width,
+            count,
+            block=block,
         )
 
 
@@ -154,11 +176,10 @@ def _sort(ctx: Context, index: Array, lo: int, rows: int) -> Array:
             f"an embedding on a GPU: {rows} rows and {count} indices of a tile, more than {_MOST_KEYS}"
         )
     keys, other = (ctx.scratch(("keys", k), (count,), "uint64") for k in (0, 1))
-    threads = -(-count // _RUN) * _RUN // 2
     ctx.launch(
         EMBEDDING,
         f"sort_runs_{index.dtype}",
-        threads,
+        -(-count // _RUN) * _RUN // 2,
         index,
         keys,
         lo,
@@ -168,7 +189,16 @@ def _sort(ctx: Context, index: Array, lo: int, rows: int) -> Array:
     )
     length = _RUN
     while length < count:
-        ctx.launch(EMBEDDING, "merge_runs", count, keys, other, length, _TOGETHER, count)
+        ctx.launch(
+            EMBEDDING,
+            "merge_runs",
+            count,
+            keys,
+            other,
+            length,
+            _TOGETHER,
+            count,
+        )
         keys, other, length = other, keys, length * _TOGETHER
     return keys
 
@@ -194,14 +224,24 @@ def right_scores(
 
 def gather_along(ctx: Context, x: Array, index: Array, y: Array, dim: int, extent: int) -> None:
     """y = the points of `x` along `dim` that `index` names, of `extent` points in all of the region."""
-    lines = prod(x.shape[:dim])
-    width = prod(x.shape[dim + 1 :])
     if not y.size:
         return
-    picks = y.size // (lines * width)
-    index_width = index.size * width // y.size
-    numbers = ctx.rect(0).lo[dim], extent, x.shape[dim], picks, width, index_width, y.size
-    launch(ctx, GATHER, f"gather_{widest(x, y)}_{index.dtype}", y.size, [x, index], [y], *numbers)
+    width = prod(x.shape[dim + 1 :])
+    launch(
+        ctx,
+        GATHER,
+        f"gather_{widest(x, y)}_{index.dtype}",
+        y.size,
+        [x, index],
+        [y],
+        ctx.rect(0).lo[dim],
+        extent,
+        x.shape[dim],
+        y.size // (prod(x.shape[:dim]) * width),
+        width,
+        index.size * width // y.size,
+        y.size,
+    )
 
 
 @partial(Kernel, takes_mixed=True)
@@ -215,10 +255,19 @@ def add_along(ctx: Context, gy: Array, index: Array, gx: Array, dim: int, extent
 
     An index that is negative or from `extent` on makes all points of its line NaN; 0: none is looked at.
     """
-    lines = prod(gx.shape[:dim])
     width = prod(gx.shape[dim + 1 :])
-    picks = gy.size // max(lines * width, 1)
-    index_width = index.size * width // gy.size if gy.size else 1
-    numbers = ctx.rect(2).lo[dim], extent, gx.shape[dim], picks, width, index_width, gx.size
-    name = f"gather_gradient_{widest(gy, gx)}_{index.dtype}"
-    launch(ctx, GATHER, name, gx.size, [gy, index], [gx], *numbers)
+    launch(
+        ctx,
+        GATHER,
+        f"gather_gradient_{widest(gy, gx)}_{index.dtype}",
+        gx.size,
+        [gy, index],
+        [gx],
+        ctx.rect(2).lo[dim],
+        extent,
+        gx.shape[dim],
+        gy.size // max(prod(gx.shape[:dim]) * width, 1),
+        width,
+        index.size * width // gy.size if gy.size else 1,
+        gx.size,
+    )

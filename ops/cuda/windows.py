@@ -51,7 +51,17 @@ class WindowLoops:
         dtype = widest(gy, gx)
         work = in_dtype(self._ctx, "sums", gx, dtype)  # what is there is added to
         name = f"max_pool_gradient_{dtype}"
-        launch(self._ctx, WINDOWS, name, gx.size, [gy, index], [work], *extents, *numbers, gx.size)
+        launch(
+            self._ctx,
+            WINDOWS,
+            name,
+            gx.size,
+            [gy, index],
+            [work],
+            *extents,
+            *numbers,
+            gx.size,
+        )
         deliver(self._ctx, work, gx)
 
 
@@ -65,7 +75,13 @@ class WindowLoops:
 def _pool(
     ctx: Context, *arrays: Array, kernel: str, windows: Sequence[Window] = (), extents: Extents = ()
 ) -> None:
-    _launch(ctx, kernel, arrays, arrays[1], _along(windows, extents, ctx.rect(1), ctx.rect(0)))
+    _launch(
+        ctx,
+        kernel,
+        arrays,
+        arrays[1],
+        _along(windows, extents, ctx.rect(1), ctx.rect(0)),
+    )
 
 
 @partial(Kernel, takes_mixed=True)
@@ -120,7 +136,7 @@ def _along(windows: Sequence[Window], extents: Extents, outputs: Rect, points: R
             raise ValueError(
                 f"a pool on a GPU: {count} windows over {extent} points are more than kernels count"
             )
-    found = list[int]()
+    along = list[int]()
     for (*kind, padding), d in zip(kinds, (2, 3), strict=True):
-        found += [*kind, outputs.lo[d], outputs.shape[d], points.lo[d] + padding, points.shape[d]]
-    return found
+        along += [*kind, outputs.lo[d], outputs.shape[d], points.lo[d] + padding, points.shape[d]]
+    return along

@@ -198,12 +198,12 @@ class Convolution:
         **options: Any,
     ) -> LogicalRegion:
         """y = x * weight + bias; its `extents` are needed where windows leave several possible."""
-        (c, o) = self.channels
+        o = self.channels[1]
         (read, made, _) = self.axes
-        inputs = [f"n {c} {term(read)}", self._weight, *[o] * len(bias)]
+        bias_terms = f", {o}" * len(bias)
         return self._launch(
             name,
-            f"{', '.join(inputs)} -> n {o} {term(made)}",
+            f"n {self.channels[0]} {term(read)}, {self._weight}{bias_terms} -> n {o} {term(made)}",
             [x, weight, *bias],
             kernels.convolve,
             sizes=dict(zip(made, extents)),
@@ -220,12 +220,12 @@ class Convolution:
         **options: Any,
     ) -> LogicalRegion:
         """The gradient of x from that of y; the extents of x are `extents`."""
-        (c, o) = self.channels
         (_, made, back) = self.axes
-        put_back = [replace(w, transposed=True) for w in self.windows]
+        put_back = (replace(w, transposed=True) for w in self.windows)
+        read = f"n {self.channels[1]} {term(back)}, {self._weight}"
         return self._launch(
             name,
-            f"n {o} {term(back)}, {self._weight} -> n {c} {term(made)}",
+            f"{read} -> n {self.channels[0]} {term(made)}",
             [y, weight],
             kernels.gradient_x,
             sizes=dict(zip(made, extents, strict=True)),
@@ -249,11 +249,14 @@ class Convolution:
 
     def of_bias(self, name: str, y: LogicalRegion) -> LogicalRegion:
         """The gradient of the bias from that of y."""
-        (_, o) = self.channels
-        (_, made, _) = self.axes
-        pattern = f"n {o} {term(made)} -> {o}"
-        sizes = self.sizes
-        return launch_first(name, pattern, [y], kernel=kernels.gradient_bias, sizes=sizes, flops=1)
+        return launch_first(
+            name,
+            f"n {self.channels[1]} {term(self.axes[1])} -> {self.channels[1]}",
+            [y],
+            kernel=kernels.gradient_bias,
+            sizes=self.sizes,
+            flops=1,
+        )
 
     @property
     def sizes(self) -> dict[str, int]:

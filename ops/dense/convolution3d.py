@@ -28,8 +28,8 @@ from taskflow import LogicalRegion, Window
 
 def triple(where: str, key: str, value: Sizes) -> tuple[int, int, int]:
     """A number for depth, height and width, or one each; ValueError for anything else."""
-    found = integers(where, key, value, 3)
-    return found[0], found[1], found[2]
+    depth, height, width = integers(where, key, value, 3)
+    return depth, height, width
 
 
 def conv3d(

@@ -61,18 +61,24 @@ def feed_forward(
     out_features = x.shape[-1] if out_features is None else out_features
     check_positive(where, hidden_features=hidden_features, out_features=out_features)
     name = x.graph.unique_name(name or "feed_forward", "fc1")
-    inputs = [x, *parameters(x, f"{name}.fc1", (hidden_features, x.shape[-1]), bias)]
-    hidden, *kept = activated(f"{name}.fc1", inputs, activation, _hidden_backward)
-    inputs = [
-        hidden,
-        *parameters(hidden, f"{name}.fc2", (out_features, hidden_features), bias),
-        *kept,
-    ]
-    between = [term((*distinct(hidden.axes[:-1], ("i", "o")), "i"))] * len(kept)
-    pattern = pattern_of(hidden, bias, "i", *between)
-    kernel = _forward.bind(has_kept=bool(kept))
-    backward = partial(_backward, bias=bias, activation=activation)
-    return launch_first(f"{name}.fc2", pattern, inputs, kernel=kernel, backward=backward)
+    hidden, *kept = activated(
+        f"{name}.fc1",
+        [x, *parameters(x, f"{name}.fc1", (hidden_features, x.shape[-1]), bias)],
+        activation,
+        _hidden_backward,
+    )
+    between = term((*distinct(hidden.axes[:-1], ("i", "o")), "i"))
+    return launch_first(
+        f"{name}.fc2",
+        pattern_of(hidden, bias, "i", *[between] * len(kept)),
+        [
+            hidden,
+            *parameters(hidden, f"{name}.fc2", (out_features, hidden_features), bias),
+            *kept,
+        ],
+        kernel=_forward.bind(has_kept=bool(kept)),
+        backward=partial(_backward, bias=bias, activation=activation),
+    )
 
 
 @partial(Kernel, takes_mixed_on_cuda=True)
@@ -92,18 +98,17 @@ def _backward(
 ) -> tuple[LogicalRegion | None, ...]:
     """The gradient past the activation is that of its argument, or, with ReLU, stands for that of its result."""
     (x_term, *_), (y_term,) = terms(op)
-    kept = op.inputs[-1] if activation == "gelu_tanh" else op.inputs[0]
-    expression = GELU_TANH.gradients["x"] if activation == "gelu_tanh" else None
-    whole = y_term.removesuffix("o") + "^o"  # partial sums cannot pass the activation
+    is_gelu = activation == "gelu_tanh"
     g = launch_first(
         f"{op.name}.dx",
-        f"{whole}, ^o i, {x_term} -> {x_term}",
-        [gy, op.inputs[1], kept],
-        kernel=_gradient.bind(expression=expression),
+        # partial sums cannot pass the activation
+        f"{y_term.removesuffix('o')}^o, ^o i, {x_term} -> {x_term}",
+        [gy, op.inputs[1], op.inputs[-1 if is_gelu else 0]],
+        kernel=_gradient.bind(expression=GELU_TANH.gradients["x"] if is_gelu else None),
         flops=2,
     )
     of_parameters = gradients_of_parameters(op, gy, bias)
-    return (None, *of_parameters, g) if activation == "gelu_tanh" else (g, *of_parameters)
+    return (None, *of_parameters, g) if is_gelu else (g, *of_parameters)
 
 
 @partial(Kernel, takes_mixed_on_cuda=True)

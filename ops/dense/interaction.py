@@ -67,22 +67,25 @@ def _stacked(ctx: Context, xs: Sequence[Array]) -> Array:
 def _forward(ctx: Context, *args: Array) -> None:
     *xs, y = args
     features = _stacked(ctx, xs)
-    (lo, hi) = ctx.interval("p")
+    pairs = slice(*ctx.interval("p"))
     if ctx.is_cuda:
         products = ctx.scratch("products", (y.shape[0], len(xs), len(xs)), y.dtype)
         ctx.xp.matmul(features, features.transpose(0, 2, 1), out=products)
-        gpu.take_pairs(ctx, products, y, lo)
+        gpu.take_pairs(ctx, products, y, pairs.start)
         return
     work = work_array(ctx, "y", y)
-    (i, j) = _pairs(len(xs))
-    ctx.call(multiply_pairs, features, i[lo:hi], j[lo:hi], work)
+    ctx.call(multiply_pairs, features, *(a[pairs] for a in _pairs(len(xs))), work)
     deliver(ctx, work, y)
 
 
 def _backward(op: Operator, gy: LogicalRegion) -> tuple[LogicalRegion, ...]:
     terms = ", ".join(["b e"] * len(op.inputs))
     return launch_all(
-        f"{op.name}.dx", f"b p, {terms} -> {terms}", [gy, *op.inputs], kernel=_gradient, flops=4
+        f"{op.name}.dx",
+        f"b p, {terms} -> {terms}",
+        [gy, *op.inputs],
+        kernel=_gradient,
+        flops=4,
     )
 
 

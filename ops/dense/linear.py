@@ -69,7 +69,11 @@ def linear(
     inputs = [x, *parameters(x, name, (out_features, x.shape[-1]), bias, weight_init, bias_init)]
     if activation is None:
         return launch_first(
-            name, pattern_of(x, bias), inputs, kernel=forward, backward=gradients_of
+            name,
+            pattern_of(x, bias),
+            inputs,
+            kernel=forward,
+            backward=gradients_of,
         )
     return activated(name, inputs, activation, partial(_backward_active, activation=activation))[0]
 
@@ -89,7 +93,13 @@ def activated(
     if activation == "gelu_tanh":
         pattern += f", {pattern.split(' -> ')[1]}"  # what the gradient reads
     kernel = _forward_active.bind(activation=activation)
-    return launch_all(name, pattern, inputs, kernel=kernel, backward=backward)
+    return launch_all(
+        name,
+        pattern,
+        inputs,
+        kernel=kernel,
+        backward=backward,
+    )
 
 
 def _join_activation(op: Operator, k: int, other: Operator, is_kept: bool) -> Kernel | None:
@@ -117,8 +127,15 @@ def _forward_active(ctx: Context, x: Array, weight: Array, *rest: Array, activat
     """With Gelu the second output is its argument."""
     kept = rest[-1] if activation == "gelu_tanh" else None
     *bias, y = rest if kept is None else rest[:-1]
-    epilogue = ("relu" if kept is None else "gelu_aux") + ("_bias" if bias else "")
-    if multiply_with(ctx, x, weight, y, epilogue, bias[0] if bias else None, kept):
+    if multiply_with(
+        ctx,
+        x,
+        weight,
+        y,
+        ("relu" if kept is None else "gelu_aux") + ("_bias" if bias else ""),
+        bias[0] if bias else None,
+        kept,
+    ):
         return
     before = y if kept is None else kept
     multiply(ctx, x, weight.T, before)
@@ -143,13 +160,9 @@ def multiply_with(
 
     `kept` is what the epilogue writes or reads beside the product, of the shape of `y`.
     """
-    beside = [a for a in (kept, bias) if a is not None]
-    if (
-        not ctx.is_cuda
-        or not y.size
-        or not x.size
-        or not all(a.flags.c_contiguous for a in (y, *beside))
-    ):
+    if not ctx.is_cuda or not y.size or not x.size:
+        return False
+    if not all(a is None or a.flags.c_contiguous for a in (y, kept, bias)):
         return False
     aux = None if kept is None else kept.reshape(-1, kept.shape[-1])
     if aux is not None and aux.shape[1] % 8:  # what cuBLASLt asks for
@@ -157,6 +170,15 @@ def multiply_with(
     return bool(
         ctx.xp.product(rows(ctx, "x", x), weight.T, y.reshape(-1, y.shape[-1]), epilogue, bias, aux)
     )
+
+
+def multiply_biased(ctx: Context, x: Array, weight: Array, y: Array, bias: Sequence[Array]) -> None:
+    """y = x weightᵀ + bias, if there is one, of matrices."""
+    if bias and multiply_with(ctx, x, weight, y, "bias", bias[0]):
+        return
+    ctx.xp.matmul(x, weight.T, out=y)
+    if bias:
+        ctx.xp.add(y, bias[0], out=y)
 
 
 def multiply(ctx: Context, x: Array, right: Array, y: Array) -> None:
@@ -177,7 +199,14 @@ def _backward_active(
     )
     inputs = [gy, op.outputs[-1]]
     return gradients_of(
-        op, launch_first(f"{op.name}.dz", f"{y}, {y} -> {y}", inputs, kernel=kernel, flops=20)
+        op,
+        launch_first(
+            f"{op.name}.dz",
+            f"{y}, {y} -> {y}",
+            inputs,
+            kernel=kernel,
+            flops=20,
+        ),
     )
 
 

@@ -80,17 +80,22 @@ def einsum(
     for axis in sorted(set("".join(match.groups()))):
         if sum(axis in part for part in match.groups()) < 2:
             raise ValueError(f"{where}: '{axis}' stands in one term of '{equation}' only")
-    left, right, out = (term(list(part)) for part in match.groups())
-    return contract(name or "einsum", f"{left}, {right} -> {out}", x, y)
+    pattern = "{}, {} -> {}".format(*(term(list(part)) for part in match.groups()))
+    return contract(name or "einsum", pattern, x, y)
 
 
 def contract(
     name: str, pattern: str, x: LogicalRegion, y: LogicalRegion, scale: float = 1.0
 ) -> LogicalRegion:
     """`scale` times the sum of products of a pattern without groups whose axes each stand in two terms or in all."""
-    kernel = multiply_matrices.bind(layouts=Layouts.of(pattern), scale=scale)
-    backward = partial(_backward, scale=scale)
-    return launch_first(name, pattern, [x, y], kernel=kernel, backward=backward, flops=2)
+    return launch_first(
+        name,
+        pattern,
+        [x, y],
+        kernel=multiply_matrices.bind(layouts=Layouts.of(pattern), scale=scale),
+        backward=partial(_backward, scale=scale),
+        flops=2,
+    )
 
 
 def _backward(
@@ -98,15 +103,26 @@ def _backward(
 ) -> tuple[LogicalRegion, LogicalRegion]:
     (x_term, y_term), (z_term,) = terms(op)
     x, y = op.inputs
-    gx = contract(f"{op.name}.dx", f"{z_term}, {y_term} -> {x_term}", gz, y, scale)
-    return gx, contract(f"{op.name}.dy", f"{z_term}, {x_term} -> {y_term}", gz, x, scale)
+    gx = contract(
+        f"{op.name}.dx",
+        f"{z_term}, {y_term} -> {x_term}",
+        gz,
+        y,
+        scale,
+    )
+    return gx, contract(
+        f"{op.name}.dy",
+        f"{z_term}, {x_term} -> {y_term}",
+        gz,
+        x,
+        scale,
+    )
 
 
 # -- kernel ------------------------------------------------------------------------------------------------------------
 
-Layout = tuple[
-    tuple[int, ...], int, int
-]  # order of the dimensions, how many are batch, how many of the rest are rows
+# Order of the dimensions, how many are batch, how many of the rest are rows.
+Layout = tuple[tuple[int, ...], int, int]
 
 
 @dataclass(frozen=True)

@@ -165,7 +165,12 @@ def _transpose(
     inputs = {"x": (y, full), "bias": (added, channel)}
     with x.graph.following(name):
         return formula(
-            f"{name}.add", "x + bias", inputs, full, backward=_bias_backward, sizes=sizes
+            f"{name}.add",
+            "x + bias",
+            inputs,
+            full,
+            backward=_bias_backward,
+            sizes=sizes,
         )
 
 
@@ -179,4 +184,10 @@ def _backward(op: Operator, gy: LogicalRegion) -> tuple[LogicalRegion, LogicalRe
 def _bias_backward(op: Operator, g: LogicalRegion) -> tuple[LogicalRegion, LogicalRegion]:
     (_, channel), (full,) = terms(op)
     sizes = {"g": op.extents["g"]} if "g" in op.extents else {}
-    return g, formula(f"{op.name}.dbias", "g", {"g": (g, full)}, channel, sizes=sizes)
+    return g, formula(
+        f"{op.name}.dbias",
+        "g",
+        {"g": (g, full)},
+        channel,
+        sizes=sizes,
+    )

@@ -160,23 +160,26 @@ _A_ROWS = ((1, 0), (1, 1), (1, -1), (0, -1))  # A
 
 
 @njit(nogil=True)
+def _add(target: Array, source: Array, sign: Any, count: int) -> None:
+    for c in range(count):
+        target[c] += sign * source[c]
+
+
+@njit(nogil=True)
 def read_tiles(x: Array, tiles: Array, lines: Array, top: int, left: int) -> None:
     """tiles = Bᵀ d B for every tile d of 4 by 4 points of `x`, two apart; the first stands at (top, left)."""
     number = x.dtype.type
-    _, images, rows, columns, channels = tiles.shape
+    rows, columns, channels = tiles.shape[2:]
     first = max(0, left) * channels
     count = min(x.shape[2], left * channels + lines.shape[1]) - first
-    for n in range(images):
+    for n in range(tiles.shape[1]):
         for r in range(rows):
             lines[:] = 0
             for k in range(4):
                 a, b, s = _B[k]
                 for row, sign in ((top + 2 * r + a, number(1)), (top + 2 * r + b, number(s))):
                     if 0 <= row < x.shape[1]:
-                        target = lines[k, first - left * channels :]
-                        source = x[n, row, first:]
-                        for c in range(count):
-                            target[c] += sign * source[c]
+                        _add(lines[k, first - left * channels :], x[n, row, first:], sign, count)
             for w in range(columns):
                 for i in range(4):
                     for k in range(4):
@@ -204,21 +207,13 @@ def add_tiles(tiles: Array, x: Array, lines: Array, top: int, left: int) -> None
                     for k in range(4):
                         a, b, s = _B[k]
                         source = tiles[4 * i + k, n, r, w]
-                        sign = number(s)
-                        p = lines[i, (2 * w + a) * channels :]
-                        q = lines[i, (2 * w + b) * channels :]
-                        for c in range(channels):
-                            p[c] += source[c]
-                        for c in range(channels):
-                            q[c] += sign * source[c]
+                        _add(lines[i, (2 * w + a) * channels :], source, number(1), channels)
+                        _add(lines[i, (2 * w + b) * channels :], source, number(s), channels)
             for k in range(4):
                 a, b, s = _B[k]
                 for row, sign in ((top + 2 * r + a, number(1)), (top + 2 * r + b, number(s))):
                     if 0 <= row < x.shape[1]:
-                        source = lines[k, first - left * channels :]
-                        target = x[n, row, first:]
-                        for c in range(count):
-                            target[c] += sign * source[c]
+                        _add(x[n, row, first:], lines[k, first - left * channels :], sign, count)
 
 
 @njit(nogil=True)
@@ -241,13 +236,13 @@ def write_outputs(tiles: Array, y: Array, lines: Array, bias: Array) -> None:
                             for c in range(channels):
                                 target[c] = p[c] + sign * (q[c] + t[c])
                         for k in range(2):
-                            a2, b2, d2, s2 = _A[k]
+                            a, b, d, s = _A[k]
                             if (2 * w + k) * channels < y.shape[2]:
                                 target = y[n, 2 * r + i, (2 * w + k) * channels :]
-                                sign = number(s2)
-                                p = lines[a2]
-                                q = lines[b2]
-                                t = lines[d2]
+                                sign = number(s)
+                                p = lines[a]
+                                q = lines[b]
+                                t = lines[d]
                                 for c in range(channels):
                                     target[c] = p[c] + sign * (q[c] + t[c]) + bias[c]
 

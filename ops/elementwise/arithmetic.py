@@ -93,7 +93,14 @@ def where(
     if not values:
         raise ValueError(f"{place}: x and y are {x} and {y}, at least one region is needed")
     operands = {"condition": condition, "x": x, "y": y}
-    return launch("where", _WHERE, operands, name, values[0].dtype, any_dtype=["condition"])
+    return launch(
+        "where",
+        _WHERE,
+        operands,
+        name,
+        values[0].dtype,
+        any_dtype=["condition"],
+    )
 
 
 def _comparison(kind: str, sign: str) -> OfTwo:

@@ -110,7 +110,14 @@ def of_two(
     """The public function `kind` of two operands; `dtype` and `any_dtype` as for `launch`."""
 
     def operator(x: Operand, y: Operand, name: str | None = None) -> LogicalRegion:
-        return launch(kind, rule, {"x": x, "y": y}, name, dtype, any_dtype)
+        return launch(
+            kind,
+            rule,
+            {"x": x, "y": y},
+            name,
+            dtype,
+            any_dtype,
+        )
 
     return _public(operator, kind, doc)
 
@@ -184,7 +191,13 @@ def _backward(
         pattern = f"{', '.join(args[n][1] for n in needed)} -> {dims}"
         inputs = [args[n][0] for n in needed]
         gradients.append(
-            launch_first(f"{op.name}.d{name}", pattern, inputs, kernel=kernel, flops=rule.flops)
+            launch_first(
+                f"{op.name}.d{name}",
+                pattern,
+                inputs,
+                kernel=kernel,
+                flops=rule.flops,
+            )
         )
     return tuple(gradients)
 
@@ -210,7 +223,14 @@ def _evaluate_summed(
 ) -> None:
     """The last array = the sum over `axes` of `expression` of the others, called `names`, and of `numbers`."""
     shape = ctx.xp.broadcast_shapes(*(a.shape for a in arrays[:-1]))
-    reduce(ctx, expression, {**numbers, **dict(zip(names, arrays))}, shape, arrays[-1], axes)
+    reduce(
+        ctx,
+        expression,
+        {**numbers, **dict(zip(names, arrays))},
+        shape,
+        arrays[-1],
+        axes,
+    )
 
 
 @partial(Kernel, is_captured=True)

@@ -35,7 +35,14 @@ def dropout(
     name = x.graph.unique_name(name or "dropout")
     axes = term(distinct(x.axes))
     kernel = _drop.bind(name=name, p=share, shape=x.shape)
-    return launch_first(name, f"{axes} -> {axes}", [x], kernel=kernel, backward=_backward, flops=20)
+    return launch_first(
+        name,
+        f"{axes} -> {axes}",
+        [x],
+        kernel=kernel,
+        backward=_backward,
+        flops=20,
+    )
 
 
 def dropout1d(
@@ -86,30 +93,40 @@ def gumbel(x: LogicalRegion, name: str | None = None) -> LogicalRegion:
     axes = term(distinct(x.axes))
     kernel = _add_gumbel.bind(name=name, shape=x.shape)
     return launch_first(
-        name, f"{axes} -> {axes}", [x], kernel=kernel, backward=lambda op, gy: gy, flops=20
+        name,
+        f"{axes} -> {axes}",
+        [x],
+        kernel=kernel,
+        backward=lambda op, gy: gy,
+        flops=20,
     )
 
 
 def _drop_channels(
     kind: str, x: LogicalRegion, p: float, training: bool, name: str | None, ndim: int
 ) -> LogicalRegion:
-    where = checked(kind, name, x, ndim=(ndim,))
-    share = check_number(where, "p", p, "a number in [0, 1]")
-    if not training or share == 0:
+    p = check_number(checked(kind, name, x, ndim=(ndim,)), "p", p, "a number in [0, 1]")
+    if not training or p == 0:
         return x
-    graph = x.graph
     name = x.graph.unique_name(name or kind)
     axes = distinct(x.axes)
-    sizes = dict(zip(axes, x.shape[:2]))
-    with graph.following(name):
-        ones = first(
-            graph.launch(
-                f"{name}.ones", f"-> {term(axes[:2])}", [], kernel=_fill, sizes=sizes, dtype=x.dtype
-            )
+    with x.graph.following(name):
+        ones = x.graph.launch(
+            f"{name}.ones",
+            f"-> {term(axes[:2])}",
+            [],
+            kernel=_fill,
+            sizes=dict(zip(axes, x.shape[:2])),
+            dtype=x.dtype,
         )
-        scales = dropout(ones, share, name=f"{name}.scales")
-    inputs = {"x": (x, term(axes)), "scale": (scales, term(axes[:2]))}
-    return formula(name, "x * scale", inputs, term(axes), backward=_channels_backward)
+        scales = dropout(first(ones), p, name=f"{name}.scales")
+    return formula(
+        name,
+        "x * scale",
+        {"x": (x, term(axes)), "scale": (scales, term(axes[:2]))},
+        term(axes),
+        backward=_channels_backward,
+    )
 
 
 def _channels_backward(op: Operator, g: LogicalRegion) -> tuple[LogicalRegion, None]:
@@ -122,7 +139,12 @@ def _backward(op: Operator, gy: LogicalRegion) -> LogicalRegion:
     """The same mask on the gradient: the kernel knows the name of the forward operator."""
     axes = terms(op)[1][0]
     return launch_first(
-        f"{op.name}.dx", f"{axes} -> {axes}", [gy], kernel=op.kernel, backward=_backward, flops=20
+        f"{op.name}.dx",
+        f"{axes} -> {axes}",
+        [gy],
+        kernel=op.kernel,
+        backward=_backward,
+        flops=20,
     )
 
 

@@ -97,7 +97,15 @@ def _evaluate(
         evaluate(ctx, expression, values, out)
         return
     axes = tuple(k for k, axis in enumerate(layouts[-1]) if axis is None)
-    reduce(ctx, expression, values, inputs[0].shape, out, axes, reduction)
+    reduce(
+        ctx,
+        expression,
+        values,
+        inputs[0].shape,
+        out,
+        axes,
+        reduction,
+    )
 
 
 def _aligned(ctx: Context, a: Array, layout: Sequence[str | None]) -> Array:

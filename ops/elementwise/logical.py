@@ -25,4 +25,11 @@ _NOT = elementwise("x == 0")
 
 def logical_not(x: LogicalRegion, name: str | None = None) -> LogicalRegion:
     """Whether `x` is zero, as a bool region; any dtype, no gradient."""
-    return launch("logical_not", _NOT, {"x": x}, name, "bool", any_dtype="x")
+    return launch(
+        "logical_not",
+        _NOT,
+        {"x": x},
+        name,
+        "bool",
+        any_dtype="x",
+    )

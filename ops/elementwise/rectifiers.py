@@ -130,7 +130,13 @@ def prelu(
     weight = x.graph.parameter(f"{name}.weight", (num_parameters,), weight_init, x.dtype)
     axes = distinct(x.axes)
     inputs = {"x": (x, term(axes)), "slope": (weight, "1" if num_parameters == 1 else axes[dim])}
-    return formula(name, "where(x > 0, x, slope * x)", inputs, term(axes), backward=_prelu_backward)
+    return formula(
+        name,
+        "where(x > 0, x, slope * x)",
+        inputs,
+        term(axes),
+        backward=_prelu_backward,
+    )
 
 
 def _prelu_backward(op: Operator, g: LogicalRegion) -> tuple[LogicalRegion, LogicalRegion]:

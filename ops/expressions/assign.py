@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, partial
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -201,8 +201,8 @@ def _views(
     ndim = max(a.ndim for a in arrays)
     views = dict[str, Array]()
     for names, a in zip(arguments, arrays, strict=True):
-        if len(parts := names.split()) > 1:
-            views |= {name: a[..., k, :] for k, name in enumerate(parts)}
+        if " " in names:
+            views |= {name: a[..., k, :] for k, name in enumerate(names.split())}
         else:
             views[names] = a if along is None else _along(a, ndim, along)
     return views
@@ -221,32 +221,54 @@ def _along(a: Array, ndim: int, along: int) -> Array:
 
 def run_program(ctx: Context, arrays: Sequence[Array], program: Program) -> None:
     """Of a captured kernel: all passes on these arrays, in place."""
-    numbers = program.numbers_at(ctx.step)
-    steps = program if program.each_step else None
     dtypes = {a.dtype for a in arrays if a.ndim}
     is_simple = len(dtypes) <= 1 and dtypes <= _DTYPES
     for one in program.passes:
         used = {
-            n: a
-            for n, a in zip(program.arguments, arrays, strict=True)
-            if one.names & set(n.split())
+            names: a
+            for names, a in zip(program.arguments, arrays, strict=True)
+            if one.names & set(names.split())
         }
-        needed = {name: value for name, value in numbers.items() if name in one.reads}
         if ctx.is_cuda or not is_simple or one.functions & BY_PASSES:
-            views = _views(list(used), list(used.values()), program.along)
-            if steps:
-                ctx.each_step(_pass_in_step, one, views, tuple(needed), steps)
-            else:
-                passes.run(ctx, one, views, needed)
-        elif any(" " in names for names in used):
-            _in_parts(ctx, one, used, needed, program.contracts)
+            _by_passes(ctx, one, used, program)
         else:
-            ndim = max(a.ndim for a in used.values())
-            along = program.along
-            if along is not None:
-                seen = {names: _along(a, ndim, along) for names, a in used.items()}
-                used = {names: last(a, along) if a.ndim > along else a for names, a in seen.items()}
-            run_loop(ctx, one, used, needed, program.contracts, along is not None, steps)
+            _by_loop(ctx, one, used, program)
+
+
+def _numbers_of(ctx: Context, one: Pass, program: Program) -> dict[str, float]:
+    """Those that a pass reads."""
+    numbers = program.numbers_at(ctx.step)
+    return {name: value for name, value in numbers.items() if name in one.reads}
+
+
+def _by_passes(ctx: Context, one: Pass, arrays: Mapping[str, Array], program: Program) -> None:
+    numbers = _numbers_of(ctx, one, program)
+    views = _views(list(arrays), list(arrays.values()), program.along)
+    if program.each_step:
+        ctx.each_step(_pass_in_step, one, views, tuple(numbers), program)
+    else:
+        passes.run(ctx, one, views, numbers)
+
+
+def _by_loop(ctx: Context, one: Pass, arrays: Mapping[str, Array], program: Program) -> None:
+    numbers = _numbers_of(ctx, one, program)
+    if any(" " in names for names in arrays):
+        _in_parts(ctx, one, arrays, numbers, program.contracts)
+        return
+    along = program.along
+    if along is not None:
+        ndim = max(a.ndim for a in arrays.values())
+        arrays = {names: _along(a, ndim, along) for names, a in arrays.items()}
+        arrays = {names: last(a, along) if a.ndim > along else a for names, a in arrays.items()}
+    run_loop(
+        ctx,
+        one,
+        arrays,
+        numbers,
+        program.contracts,
+        along is not None,
+        program if program.each_step else None,
+    )
 
 
 def _pass_in_step(
@@ -284,45 +306,54 @@ def run_loop(
     """
     from ops.expressions.loops import compiled_loop
 
-    ndim = max(a.ndim for a in arrays.values())
-    padded = {name: a[(*(None,) * (ndim - a.ndim), ...)] for name, a in arrays.items()}
-    if not in_order:
-        first = padded[next((name for name in arrays if name in one.maps), next(iter(arrays)))]
-        order = sorted(
-            range(ndim), key=lambda d: -first.strides[d]
-        )  # what has no gaps becomes contiguous
-        padded = {name: a.transpose(order) for name, a in padded.items()}
-    shapes = tuple(a.shape for a in padded.values())
-    shape, columns, lying = _layouts(shapes)
-    sums = one.targets - one.maps  # of one row that has all points
-    layouts = [
-        "row" if name in sums and lies == "matrix" else lies
-        for name, lies in zip(padded, lying, strict=True)
-    ]
-    works = []
-    for (name, a), layout in zip(padded.items(), layouts, strict=True):
-        slot = name, layout
-        work = (
-            work_array(ctx, slot, a)
-            if name in one.targets - one.reads
-            else _seen(ctx, slot, a, shape, layout)
-        )
-        works.append(work)
-    loop = compiled_loop(one, tuple(zip(padded, layouts, strict=True)), tuple(numbers), contracts)
-    seen = [
-        _as_compiled(
-            w.reshape(-1, columns) if layout == "matrix" else w.reshape(-1), name in one.targets
-        )
-        for name, w, layout in zip(padded, works, layouts)
-    ]
-    dtype = next(w.dtype for w, layout in zip(works, layouts) if layout == "matrix")
+    arrays = _aligned(one, arrays, in_order)
+    operands = _operands(ctx, one, arrays)
+    lying = tuple((name, operand.layout) for name, operand in operands.items())
+    loop = compiled_loop(one, lying, tuple(numbers), contracts)
+    seen = [operand.seen for operand in operands.values()]
+    dtype = next(operand.work.dtype for operand in operands.values() if operand.layout == "matrix")
     if program:
         ctx.each_step(_loop_in_step, loop, seen, dtype.type, tuple(numbers), program)
     else:
         ctx.call(loop, *seen, *map(dtype.type, numbers.values()))
-    for (name, a), work in zip(padded.items(), works, strict=True):
+    for name, operand in operands.items():
         if name in one.targets:
-            deliver(ctx, work, a)
+            deliver(ctx, operand.work, arrays[name])
+
+
+def _aligned(one: Pass, arrays: Mapping[str, Array], in_order: bool) -> dict[str, Array]:
+    """With as many dimensions each; unless `in_order`, what is set has no gaps then, if it can be so."""
+    ndim = max(a.ndim for a in arrays.values())
+    padded = {name: a[(*(None,) * (ndim - a.ndim), ...)] for name, a in arrays.items()}
+    if in_order:
+        return padded
+    first = padded[next((name for name in arrays if name in one.maps), next(iter(arrays)))]
+    order = sorted(range(ndim), key=lambda d: -first.strides[d])
+    return {name: a.transpose(order) for name, a in padded.items()}
+
+
+class _Operand(NamedTuple):
+    """How an array lies in a loop, contiguous memory for it, and that as the loop sees it."""
+
+    layout: str
+    work: Array
+    seen: Array
+
+
+def _operands(ctx: Context, one: Pass, arrays: Mapping[str, Array]) -> dict[str, _Operand]:
+    shape, columns, layouts = _layouts(tuple(a.shape for a in arrays.values()))
+    operands = {}
+    for (name, a), layout in zip(arrays.items(), layouts, strict=True):
+        if name in one.targets - one.maps and layout == "matrix":
+            layout = "row"  # a sum of one row, which has all points
+        slot = name, layout
+        if name in one.targets - one.reads:
+            work = work_array(ctx, slot, a)
+        else:
+            work = _seen(ctx, slot, a, shape, layout)
+        flat = work.reshape(-1, columns) if layout == "matrix" else work.reshape(-1)
+        operands[name] = _Operand(layout, work, _as_compiled(flat, name in one.targets))
+    return operands
 
 
 def _as_compiled(a: Array, is_set: bool) -> Array:
@@ -371,12 +402,15 @@ def _in_parts(
     contracts: bool,
 ) -> None:
     """A pass on arrays (..., columns) and (..., parts, columns)."""
-    works = {}
-    seen = {}
-    for names, a in arrays.items():
-        is_read = any(name in one.reads for name in names.split())
-        works[names] = packed(ctx, names, a) if is_read else work_array(ctx, names, a)
-        seen[names] = works[names].reshape(-1, len(names.split()), a.shape[-1]), 0
+    works = {
+        names: work_array(ctx, names, a)
+        if one.reads.isdisjoint(names.split())
+        else packed(ctx, names, a)
+        for names, a in arrays.items()
+    }
+    seen = {
+        names: (a.reshape(-1, len(names.split()), a.shape[-1]), 0) for names, a in works.items()
+    }
     run_parts(ctx, one, seen, numbers, contracts)
     for names, a in arrays.items():
         if not one.targets.isdisjoint(names.split()):
@@ -394,19 +428,19 @@ def run_parts(
     if ctx.is_cuda:
         views = {
             name: a[:, first + k]
-            for n, (a, first) in arrays.items()
-            for k, name in enumerate(n.split())
+            for names, (a, first) in arrays.items()
+            for k, name in enumerate(names.split())
         }
         cuda_source.run(ctx, one, views, numbers or {})
         return
     from ops.expressions.loops import compiled_loop
 
     numbers = numbers or {}
-    seen = []
-    for names, (a, _) in arrays.items():
-        seen.append(_as_compiled(a, not one.targets.isdisjoint(names.split())))
-    loop = compiled_loop(
-        one, tuple((names, "parts") for names in arrays), tuple(numbers), contracts
-    )
+    seen = [
+        _as_compiled(a, not one.targets.isdisjoint(names.split()))
+        for names, (a, _) in arrays.items()
+    ]
+    lying = tuple((names, "parts") for names in arrays)
+    loop = compiled_loop(one, lying, tuple(numbers), contracts)
     firsts = (first for _, first in arrays.values())
     ctx.call(loop, *seen, *firsts, *map(seen[0].dtype.type, numbers.values()))

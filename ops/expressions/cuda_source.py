@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from itertools import pairwise
 from math import prod
 from pathlib import Path
@@ -22,7 +22,7 @@ import numpy as np
 
 from ops.expressions.expression import COMPARISONS, OF_C, Argument, Expression
 from ops.expressions.program import OUT, Pass, result_of, value_in
-from ops.tiles import origin
+from ops.tiles import block_tables, origin
 from taskflow import Array, Context, CudaSource
 
 T = TypeVar("T")
@@ -61,6 +61,10 @@ class _Layout:
     steps: tuple[tuple[int, ...], ...]
 
     @property
+    def points(self) -> int:
+        return prod(self.extents)
+
+    @property
     def numbers(self) -> tuple[int, ...]:
         return (*self.extents, *(s for steps in self.steps for s in steps))
 
@@ -85,30 +89,43 @@ def run(
     Arrays that are set have all points, and may be read, too. Sums are kernels of their own, after the others.
     """
     if targets := [name for name in arrays if name in one.maps]:
-        used = _used(one, arrays)
-        used_numbers = _used(one, numbers)
-        used_cells = _used(one, cells or {})
         out = arrays[targets[0]]
         if out.size:
-            layout = _layout(out.shape, list(used.values()))
-            source, name = _map(one, _dtypes(used, used_numbers, used_cells), len(layout.extents))
-            pointers = *map(origin, used.values()), *used_cells.values()
-            ctx.launch(
-                source, name, out.size, *pointers, *used_numbers.values(), *layout.numbers, out.size
-            )
+            _run_maps(ctx, one, out, arrays, numbers, cells or {})
     for a in one.assignments:
         if a.is_sum:
             value = value_in(one, a, frozenset(arrays))
             total = arrays[a.target]
             ndim = max(arrays[name].ndim for name in value.names if name in arrays)
             total = total[(*[None] * (ndim - total.ndim), ...)]
-            reduce(
-                ctx,
-                value,
-                {**arrays, **numbers},
-                total,
-                [k for k, n in enumerate(total.shape) if n == 1],
-            )
+            axes = [k for k, n in enumerate(total.shape) if n == 1]
+            reduce(ctx, value, {**arrays, **numbers}, total, axes)
+
+
+def _run_maps(
+    ctx: Context,
+    one: Pass,
+    out: Array,
+    arrays: Mapping[str, Array],
+    numbers: Mapping[str, float],
+    cells: Mapping[str, Array],
+) -> None:
+    """The assignments that are no sums, in one launch; `out` is one that is set."""
+    arrays = _used(one, arrays)
+    numbers = _used(one, numbers)
+    cells = _used(one, cells)
+    layout = _layout(out.shape, list(arrays.values()))
+    source, name = _map(one, _dtypes(arrays, numbers, cells), len(layout.extents))
+    ctx.launch(
+        source,
+        name,
+        out.size,
+        *map(origin, arrays.values()),
+        *cells.values(),
+        *numbers.values(),
+        *layout.numbers,
+        out.size,
+    )
 
 
 def run_together(
@@ -122,28 +139,33 @@ def run_together(
 
     The arrays of a point have one size and no gaps; those of shape () are equal in all points.
     """
-    used = _used(one, points[0])
-    used_numbers = _used(one, numbers)
-    used_cells = _used(one, cells)
-    large = [name for name, a in used.items() if a.ndim]
+    arrays = _used(one, points[0])
+    numbers = _used(one, numbers)
+    cells = _used(one, cells)
+    large = tuple(name for name in arrays if arrays[name].ndim)
+    tables = _tables(ctx, points, large)
+    return partial(
+        ctx.launch,
+        *_map_many(one, _dtypes(arrays, numbers, cells), large),
+        tables[1].size // 2 * _BLOCK,
+        *(arrays[name] for name in arrays if name not in large),
+        *cells.values(),
+        *tables,
+        *numbers.values(),
+        _SHARE,
+        block=_BLOCK,
+    )
+
+
+def _tables(
+    ctx: Context, points: Sequence[Mapping[str, Array]], large: Sequence[str]
+) -> list[Array]:
+    """Where the arrays of every point lie, and how many elements they have; of every block its point and begin."""
+    """Where the arrays of every point lie, and how many elements they have; of every block its point and begin."""
     rows = [
         [*(ctx.address(point[name]) for name in large), point[large[0]].size] for point in points
     ]
-    parts = [(k, begin) for k, row in enumerate(rows) for begin in range(0, row[-1], _SHARE)]
-    tables = [ctx.constant(np.array(a, np.int64).reshape(-1)) for a in (rows, parts)]
-    source, name = _map_many(one, _dtypes(used, used_numbers, used_cells), tuple(large))
-    arguments = (
-        *(a for a in used.values() if not a.ndim),
-        *used_cells.values(),
-        *tables,
-        *used_numbers.values(),
-        _SHARE,
-    )
-
-    def call() -> None:
-        ctx.launch(source, name, len(parts) * _BLOCK, *arguments, block=_BLOCK)
-
-    return call
+    return block_tables(ctx, rows, _SHARE)
 
 
 def _used(one: Pass, values: Mapping[str, T]) -> dict[str, T]:
@@ -164,23 +186,46 @@ def reduce(
     named, numbers = _operands(expression, values)
     arrays = list(named.values())
     outer, inner = _around(arrays, out, ctx.xp.broadcast_shapes(*(a.shape for a in arrays)), axes)
-    rows = prod(outer.extents)
-    points = prod(inner.extents)
-    if not rows:
+    if not outer.points:
         return
     lanes = _lanes(arrays, outer, inner)
-    blocks = -(-rows // lanes)
-    parts = min(_MOST_PARTS, max(1, points * lanes // _PART)) if blocks < _MOST_PARTS else 1
-    dims = len(outer.extents), len(inner.extents)
-    source, name = _reduction(expression, _dtypes(named, numbers), out.dtype.name, *dims, kind)
+    blocks = -(-outer.points // lanes)
+    parts = min(_MOST_PARTS, max(1, inner.points * lanes // _PART)) if blocks < _MOST_PARTS else 1
+    source, name = _reduction(
+        expression,
+        _dtypes(named, numbers),
+        out.dtype.name,
+        len(outer.extents),
+        len(inner.extents),
+        kind,
+    )
     is_wide = "float64" in [a.dtype.name for a in (out, *arrays)]
-    partial = ctx.scratch(("partial", name), (rows * parts,), "float64" if is_wide else "float32")
-    layouts = *outer.numbers, *inner.numbers
-    counts = points, parts, rows, lanes
-    arguments = *map(origin, arrays), partial, *numbers.values(), *layouts, *counts
-    ctx.launch(source, name, blocks * parts * _BLOCK, *arguments)
+    dtype = "float64" if is_wide else "float32"
+    sums = ctx.scratch(("partial", name), (outer.points * parts,), dtype)
     ctx.launch(
-        source, f"{name}_end", rows, partial, origin(out), *outer.numbers, parts, divisor, rows
+        source,
+        name,
+        blocks * parts * _BLOCK,
+        *map(origin, arrays),
+        sums,
+        *numbers.values(),
+        *outer.numbers,
+        *inner.numbers,
+        inner.points,
+        parts,
+        outer.points,
+        lanes,
+    )
+    ctx.launch(
+        source,
+        f"{name}_end",
+        outer.points,
+        sums,
+        origin(out),
+        *outer.numbers,
+        parts,
+        divisor,
+        outer.points,
     )
 
 
@@ -190,8 +235,10 @@ def _around(
     """The layout of what is kept, with `out` as the last array, and of what is summed over `axes` of `shape`."""
     kept = [1 if k in axes else n for k, n in enumerate(shape)]
     summed = [n if k in axes else 1 for k, n in enumerate(shape)]
-    outer = _layout(kept, [_without(a, axes, len(shape)) for a in (*arrays, out)])
-    return outer, _layout(summed, [_only(a, axes, len(shape)) for a in arrays])
+    return (
+        _layout(kept, [_without(a, axes, len(shape)) for a in (*arrays, out)]),
+        _layout(summed, [_only(a, axes, len(shape)) for a in arrays]),
+    )
 
 
 def _lanes(arrays: Sequence[Array], outer: _Layout, inner: _Layout) -> int:

@@ -50,7 +50,14 @@ def reduce(
     if out.ndim < len(shape):
         out = out[(*[None] * (len(shape) - out.ndim), ...)]
     if ctx.is_cuda:
-        cuda_source.reduce(ctx, expression, values, out, axes, kind)
+        cuda_source.reduce(
+            ctx,
+            expression,
+            values,
+            out,
+            axes,
+            kind,
+        )
         return
     elements = values.get(expression.text)
     if elements is None:

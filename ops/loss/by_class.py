@@ -60,7 +60,13 @@ def count_rows(
 ) -> LogicalRegion:
     """`<name>.count`: how many rows have another target than `ignored`."""
     kernel = _count_rows.bind(ignored=ignored)
-    return launch_first(f"{name}.count", f"{row} -> .", [t], kernel=kernel, dtype=dtype)
+    return launch_first(
+        f"{name}.count",
+        f"{row} -> .",
+        [t],
+        kernel=kernel,
+        dtype=dtype,
+    )
 
 
 def reduce_rows(
@@ -104,7 +110,15 @@ def reduce_rows(
     }
     backward = partial(_backward, numbers=numbers, names=tuple(inputs), slopes=gradients)
     text = f"{chosen.format(text)} / {counted}"
-    return formula(f"{name}.loss", text, inputs, out, backward=backward, numbers=numbers, flops=10)
+    return formula(
+        f"{name}.loss",
+        text,
+        inputs,
+        out,
+        backward=backward,
+        numbers=numbers,
+        flops=10,
+    )
 
 
 def _count(
@@ -121,7 +135,13 @@ def _count(
         return count_rows(name, t, row, ignored, next(iter(values.values()))[0].dtype)
     inputs = {"weight": (weights, row)} | {k: v for k, v in values.items() if k == "t"}
     text = "where(t != ignored, weight, 0)" if "t" in inputs else "weight"
-    return formula(f"{name}.count", text, inputs, ".", numbers=numbers)
+    return formula(
+        f"{name}.count",
+        text,
+        inputs,
+        ".",
+        numbers=numbers,
+    )
 
 
 def _backward(
@@ -132,14 +152,12 @@ def _backward(
     names: tuple[str, ...],
     slopes: Mapping[str, str],
 ) -> tuple[LogicalRegion | None, ...]:
-    read, (out,) = terms(op)
-    values = {name: (r, t) for name, r, t in zip(names, op.inputs, read, strict=True)} | {
-        "g": (g, out)
-    }
+    values = dict(zip(names, zip(op.inputs, terms(op)[0], strict=True), strict=True))
+    flowing = values | {"g": (g, terms(op)[1][0])}
 
     def gradient(name: str, text: str) -> LogicalRegion:
         """The value itself comes first, which gives the extents."""
-        used = {k: v for k, v in values.items() if k in Expression.parse(text).names}
+        used = {k: v for k, v in flowing.items() if k in Expression.parse(text).names}
         return formula(
             f"{op.name}.d{name}",
             text,

@@ -100,19 +100,28 @@ def _of_integers(
     weight: LogicalRegion | None,
     reduction: str,
 ) -> LogicalRegion:
-    graph = y.graph
     axes = distinct(y.axes)
     full = term(axes)
     row = term(axes[:-1])
-    with graph.following(name):
-        largest = formula(f"{name}.max", "x", {"x": (y, full)}, row, "max")
+    with y.graph.following(name):
+        largest = formula(
+            f"{name}.max",
+            "x",
+            {"x": (y, full)},
+            row,
+            "max",
+        )
     inner = 0.0 if weight else float(smoothing)  # a smoothing by weights is added below
-    kernel = _sums.bind(classes=y.shape[-1], smoothing=inner, ignored=ignored)
-    backward = partial(_backward, classes=y.shape[-1], smoothing=inner)
-    pattern = f"{full}, {row}, {row} -> {row}, {row}"
-    sums = launch_all(name, pattern, [y, largest, t], kernel=kernel, backward=backward, flops=12)
+    sums = launch_all(
+        name,
+        f"{full}, {row}, {row} -> {row}, {row}",
+        [y, largest, t],
+        kernel=_sums.bind(classes=y.shape[-1], smoothing=inner, ignored=ignored),
+        backward=partial(_backward, classes=y.shape[-1], smoothing=inner),
+        flops=12,
+    )
     values = {"total": (sums[0], row), "right": (sums[1], row)}
-    with graph.following(name):
+    with y.graph.following(name):
         if weight is None:
             slopes = {"total": "1 / total", "right": "-1"}
             return reduce_rows(
@@ -141,7 +150,13 @@ def _weighted_scores(
 ) -> LogicalRegion:
     """The sum over the classes of weight (y - largest)."""
     inputs = {"y": (y, full), "largest": (largest, row), "w": (weight, full.split()[-1])}
-    return formula(f"{name}.smooth", "w * (y - largest)", inputs, row, backward=_weighted_backward)
+    return formula(
+        f"{name}.smooth",
+        "w * (y - largest)",
+        inputs,
+        row,
+        backward=_weighted_backward,
+    )
 
 
 def _weighted_backward(op: Operator, g: LogicalRegion) -> tuple[LogicalRegion, None, None]:
@@ -160,11 +175,9 @@ def _of_probabilities(
     reduction: str,
 ) -> LogicalRegion:
     """The sum over classes and rows of -t weight log softmax(y), t smoothed."""
-    graph = y.graph
     axes = distinct(y.axes)
     full = term(axes)
-    row = term(axes[:-1])
-    with graph.following(name):
+    with y.graph.following(name):
         levels = log_softmax(y, name=f"{name}.log_softmax")
     inputs = {"x": (levels, full), "t": (t, full)}
     if weight is not None:
@@ -174,10 +187,15 @@ def _of_probabilities(
         "spread": smoothing / y.shape[-1],
         "count": float(prod(y.shape[:-1])) if reduction == "mean" else 1.0,
     }
-    text = "-(keep * t + spread) * x / count" + " * w" * (weight is not None)
-    out = row if reduction == "none" else "."
-    backward = partial(_probabilities_backward, numbers=numbers)
-    return formula(name, text, inputs, out, backward=backward, numbers=numbers, flops=6)
+    return formula(
+        name,
+        "-(keep * t + spread) * x / count" + " * w" * (weight is not None),
+        inputs,
+        term(axes[:-1]) if reduction == "none" else ".",
+        backward=partial(_probabilities_backward, numbers=numbers),
+        numbers=numbers,
+        flops=6,
+    )
 
 
 def _probabilities_backward(
@@ -185,22 +203,21 @@ def _probabilities_backward(
 ) -> tuple[LogicalRegion | None, ...]:
     (full, *others), (out,) = terms(op)
     flowing = {"g": (g, out)} | ({"w": (op.inputs[2], others[1])} if len(others) > 1 else {})
-    times, (x, t, *_) = " * w" * (len(others) > 1), op.inputs
-    gx = formula(
-        f"{op.name}.dx",
-        f"-g * (keep * t + spread) / count{times}",
-        {"t": (t, full), **flowing},
-        full,
-        numbers=numbers,
+    times = " * w" * (len(others) > 1)
+    gradient = partial(formula, out=full, numbers=numbers)
+    return (
+        gradient(
+            f"{op.name}.dx",
+            f"-g * (keep * t + spread) / count{times}",
+            {"t": (op.inputs[1], full), **flowing},
+        ),
+        gradient(
+            f"{op.name}.dt",
+            f"-g * keep * x / count{times}",
+            {"x": (op.inputs[0], full), **flowing},
+        ),
+        *[None] * (len(others) - 1),
     )
-    gt = formula(
-        f"{op.name}.dt",
-        f"-g * keep * x / count{times}",
-        {"x": (x, full), **flowing},
-        full,
-        numbers=numbers,
-    )
-    return gx, gt, *[None] * (len(others) - 1)
 
 
 def _backward(
@@ -209,11 +226,14 @@ def _backward(
     """A maximum that all scores are taken from cancels, so it has no gradient."""
     assert gtotal is not None and gright is not None, "only the loss is public"
     (full, row, _), _ = terms(op)
-    y, largest, t = op.inputs
-    pattern = f"{row}, {row}, {full}, {row}, {row} -> {full}"
-    kernel = _gradient.bind(**options)
-    inputs = [gtotal, gright, y, largest, t]
-    gx = launch_first(f"{op.name}.dx", pattern, inputs, kernel=kernel, flops=10, dtype=y.dtype)
+    gx = launch_first(
+        f"{op.name}.dx",
+        f"{row}, {row}, {full}, {row}, {row} -> {full}",
+        [gtotal, gright, *op.inputs],
+        kernel=_gradient.bind(**options),
+        flops=10,
+        dtype=op.inputs[0].dtype,
+    )
     return gx, None, None
 
 

@@ -141,5 +141,5 @@ def ctc_decode(logits: Array, beam: int = 1, blank: int = 0) -> list[list[int]]:
             row[is_new & (row != blank)].tolist() for row, is_new in zip(best, changes, strict=True)
         ]
     shifted = logits.astype(np.float64) - logits.max(-1, keepdims=True)
-    y = shifted - np.log(np.exp(shifted).sum(-1, keepdims=True))
-    return [ctc.search_prefixes(frames, beam, blank).tolist() for frames in y]
+    shifted -= np.log(np.exp(shifted).sum(-1, keepdims=True))
+    return [ctc.search_prefixes(y, beam, blank).tolist() for y in shifted]

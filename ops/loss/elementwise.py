@@ -229,14 +229,19 @@ def _check(
         raise ValueError(f"{where}: '{x.name}' is {x.shape} and '{t.name}' is {t.shape}")
     for role, weight in weights.items():
         if weight is not None:
-            check_region(where, weight, role)
-            tail = x.shape[x.ndim - weight.ndim :] if weight.ndim <= x.ndim else ()
-            if weight.ndim > x.ndim or any(
-                n not in (1, m) for n, m in zip(weight.shape, tail, strict=True)
-            ):
-                raise ValueError(
-                    f"{where}: {role} '{weight.name}' is {weight.shape}, '{x.name}' is {x.shape}"
-                )
+            _check_weight(where, x, weight, role)
+
+
+def _check_weight(where: str, x: LogicalRegion, weight: LogicalRegion, role: str) -> None:
+    """ValueError unless it broadcasts to the shape of `x`."""
+    check_region(where, weight, role)
+    tail = x.shape[x.ndim - weight.ndim :] if weight.ndim <= x.ndim else ()
+    if weight.ndim > x.ndim or any(
+        n not in (1, m) for n, m in zip(weight.shape, tail, strict=True)
+    ):
+        raise ValueError(
+            f"{where}: {role} '{weight.name}' is {weight.shape}, '{x.name}' is {x.shape}"
+        )
 
 
 def _reduced(losses: LogicalRegion, weight: LogicalRegion | None, reduction: str) -> LogicalRegion:

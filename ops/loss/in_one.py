@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from functools import partial
 from math import prod
-from typing import Any
 
 from ops.building import distinct, launch_first, term, terms
 from ops.cuda import rows as gpu_rows
@@ -48,17 +47,22 @@ def softmax_cross_entropy(
     where = check_targets("softmax_cross_entropy", name, y, t)
     count = check_columns(where, y, classes)
     if ignore_index is not None or label_smoothing or reduction != "mean" or weight is not None:
-        options: dict[str, Any] = {"reduction": reduction, "weight": weight, "classes": classes}
         return cross_entropy(
-            y, t, ignore_index, label_smoothing, name or "softmax_cross_entropy", **options
+            y,
+            t,
+            ignore_index,
+            label_smoothing,
+            name or "softmax_cross_entropy",
+            reduction=reduction,
+            weight=weight,
+            classes=classes,
         )
     *lead, columns = distinct(y.axes)
-    y_term, options = term((*lead, f"^{columns}")), {"classes": count, "count": prod(t.shape)}
     return launch_first(
         name or "softmax_cross_entropy",
-        f"{y_term}, {term(lead)} -> ., {term(lead)}",
+        f"{term((*lead, f'^{columns}'))}, {term(lead)} -> ., {term(lead)}",
         [y, t],
-        kernel=_cross_entropy.bind(**options),
+        kernel=_cross_entropy.bind(classes=count, count=prod(t.shape)),
         backward=partial(_cross_entropy_backward, classes=count, count=prod(t.shape)),
         flops=12,
     )
@@ -72,9 +76,13 @@ def _cross_entropy(
 
     check_classes("softmax_cross_entropy: the target", t, classes)
     work = work_array(ctx, "levels", levels)
-    row = ctx.scratch("row", (classes,), y.dtype)
-    target = contiguous(ctx, "t", t).reshape(-1)
-    loss[...] = cpu_rows.cross_entropy(rows(ctx, "y", y), target, row, work.reshape(-1)) / count
+    total = cpu_rows.cross_entropy(
+        rows(ctx, "y", y),
+        contiguous(ctx, "t", t).reshape(-1),
+        ctx.scratch("row", (classes,), y.dtype),
+        work.reshape(-1),
+    )
+    loss[...] = total / count
     deliver(ctx, work, levels)
 
 
@@ -85,12 +93,15 @@ def _cross_entropy_backward(
         raise ValueError(f"softmax_cross_entropy '{op.name}': only the loss can be differentiated")
     y, t = op.inputs
     (y_term, t_term), _ = terms(op)
-    pattern = f"., {y_term}, {t_term}, {t_term} -> {y_term}"
-    inputs = [gloss, y, op.outputs[1], t]
-    kernel = _cross_entropy_gradient.bind(**options)
-    return launch_first(
-        f"{op.name}.dx", pattern, inputs, kernel=kernel, flops=10, dtype=y.dtype
-    ), None
+    gradient = launch_first(
+        f"{op.name}.dx",
+        f"., {y_term}, {t_term}, {t_term} -> {y_term}",
+        [gloss, y, op.outputs[1], t],
+        kernel=_cross_entropy_gradient.bind(**options),
+        flops=10,
+        dtype=y.dtype,
+    )
+    return gradient, None
 
 
 @partial(
@@ -113,14 +124,26 @@ def _absorb(op: Operator, loss: Operator) -> Kernel | None:
 
 
 @partial(Kernel, is_compiled=True, cuda=gpu_rows.cross_entropy_gradient, absorb=_absorb)
-def _cross_entropy_gradient(ctx: Context, *arrays: Array, classes: int, count: int) -> None:
+def _cross_entropy_gradient(
+    ctx: Context,
+    gloss: Array,
+    y: Array,
+    levels: Array,
+    t: Array,
+    gy: Array,
+    *,
+    classes: int,
+    count: int,
+) -> None:
     from ops.cpu import rows as cpu_rows
 
-    gloss, y, levels, t, gy = arrays
     work = work_array(ctx, "gy", gy)
-    scale = gy.dtype.type(gloss / count)
-    flat = [contiguous(ctx, slot, a).reshape(-1) for slot, a in (("levels", levels), ("t", t))]
     cpu_rows.cross_entropy_gradient(
-        scale, rows(ctx, "y", y), *flat, classes, work.reshape(-1, gy.shape[-1])
+        gy.dtype.type(gloss / count),
+        rows(ctx, "y", y),
+        contiguous(ctx, "levels", levels).reshape(-1),
+        contiguous(ctx, "t", t).reshape(-1),
+        classes,
+        work.reshape(-1, gy.shape[-1]),
     )
     deliver(ctx, work, gy)

@@ -70,22 +70,31 @@ def linear_cross_entropy(
         flops=2,
     )
     with x.graph.following(name):
-        values = {"rows_loss": (losses, row)}
-        slopes = {"rows_loss": "1"}
-        return reduce_rows(name, values, "rows_loss", slopes, t, row, ignored, None, reduction)
+        return reduce_rows(
+            name,
+            {"rows_loss": (losses, row)},
+            "rows_loss",
+            {"rows_loss": "1"},
+            t,
+            row,
+            ignored,
+            None,
+            reduction,
+        )
 
 
 def _backward(
     op: Operator, glosses: LogicalRegion | None, glevels: LogicalRegion | None
 ) -> tuple[LogicalRegion, LogicalRegion, None]:
     assert glosses is not None and glevels is None, "the levels are not public"
-    x, weight, t = op.inputs
     (x_term, weight_term, row), _ = terms(op)
-    pattern = f"{x_term}, {weight_term}, {row}, {row}, {row} -> {x_term}, {weight_term}"
-    inputs = [x, weight, t, op.outputs[1], glosses]
-    dtypes = [x.dtype, weight.dtype]
     gx, gweight = launch_all(
-        f"{op.name}.dx", pattern, inputs, kernel=_gradients, flops=6, dtype=dtypes
+        f"{op.name}.dx",
+        f"{x_term}, {weight_term}, {row}, {row}, {row} -> {x_term}, {weight_term}",
+        [*op.inputs, op.outputs[1], glosses],
+        kernel=_gradients,
+        flops=6,
+        dtype=[r.dtype for r in op.inputs[:2]],
     )
     return gx, gweight, None
 

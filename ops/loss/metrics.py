@@ -81,31 +81,44 @@ def _share_of_right(
     where = check_targets(kind, name, y, t)
     columns = check_columns(where, y, classes)
     ignored = check_ignored(where, ignored)
-    graph = y.graph
     name = y.graph.unique_name(name or kind)
     axes = distinct(y.axes)
     full = term(axes)
     row = term(axes[:-1])
-    kernel = _right_scores.bind(what=f"{kind}: the target", classes=columns)
-    with graph.following(name):
+    with y.graph.following(name):
         y = slice(y, y.ndim - 1, 0, columns, f"{name}.classes")
         targets = known_targets(name, t, ignored)
         right = launch_first(
-            f"{name}.right", f"{full}, {row} -> {row}", [y, targets], kernel=kernel, flops=1
+            f"{name}.right",
+            f"{full}, {row} -> {row}",
+            [y, targets],
+            kernel=_right_scores.bind(what=f"{kind}: the target", classes=columns),
+            flops=1,
         )
     before = launch_first(
-        name, f"{full}, {row}, {row} -> {row}", [y, targets, right], kernel=_before, flops=3
+        name,
+        f"{full}, {row}, {row} -> {row}",
+        [y, targets, right],
+        kernel=_before,
+        flops=3,
     )
-    with graph.following(name):
+    with y.graph.following(name):
         if ignored is None:
             kernel = _share_below.bind(k=k, count=prod(t.shape))
-            return launch_first(f"{name}.mean", f"{row} -> .", [before], kernel=kernel, flops=1)
+            return launch_first(
+                f"{name}.mean",
+                f"{row} -> .",
+                [before],
+                kernel=kernel,
+                flops=1,
+            )
         count = count_rows(name, t, row, ignored, before.dtype)
-        inputs = {"x": (before, row), "t": (t, row), "count": (count, ".")}
-        numbers = {"k": float(k)}
-        numbers["ignored"] = float(ignored)
         return formula(
-            f"{name}.mean", "(t != ignored) * (x < k) / count", inputs, ".", numbers=numbers
+            f"{name}.mean",
+            "(t != ignored) * (x < k) / count",
+            {"x": (before, row), "t": (t, row), "count": (count, ".")},
+            ".",
+            numbers={"k": float(k), "ignored": float(ignored)},
         )
 
 
@@ -120,14 +133,13 @@ def _right_scores(
 @partial(Kernel, cuda=gpu_rows.count_before)
 def _before(ctx: Context, y: Array, t: Array, right: Array, before: Array) -> None:
     """A row with NaN at its right class is as wrong as can be."""
-    number = ctx.xp.arange(ctx.rect(0).lo[-1], ctx.rect(0).hi[-1])
     is_before, is_equal, is_earlier = (
         ctx.scratch(slot, y.shape, bool) for slot in ("before", "equal", "earlier")
     )
     ctx.xp.less_equal(y, right[..., None], out=is_before)
     ctx.xp.logical_not(is_before, out=is_before)
     ctx.xp.equal(y, right[..., None], out=is_equal)
-    ctx.xp.less(number, t[..., None], out=is_earlier)
+    ctx.xp.less(ctx.xp.arange(ctx.rect(0).lo[-1], ctx.rect(0).hi[-1]), t[..., None], out=is_earlier)
     ctx.xp.logical_and(is_equal, is_earlier, out=is_equal)
     ctx.xp.logical_or(is_before, is_equal, out=is_before)
     ctx.xp.sum(is_before, axis=-1, out=before)

@@ -49,11 +49,13 @@ def pairwise(
         return launch(kind, rule, {"x": x, "y": y, **numbers}, name)
     axes = term(distinct(x.axes))
     count = {"mean": prod(x.shape), "batchmean": (*x.shape, 1)[0]}.get(reduction, 1)
-    kernel = _total.bind(expression=rule.value, numbers=numbers, count=count)
-    backward = partial(_backward, rule=rule, numbers=numbers, count=count)
-    pattern = f"{axes}, {axes} -> ."
     return launch_first(
-        name or kind, pattern, [x, y], kernel=kernel, backward=backward, flops=rule.flops
+        name or kind,
+        f"{axes}, {axes} -> .",
+        [x, y],
+        kernel=_total.bind(expression=rule.value, numbers=numbers, count=count),
+        backward=partial(_backward, rule=rule, numbers=numbers, count=count),
+        flops=rule.flops,
     )
 
 
@@ -70,7 +72,13 @@ def _backward(
     def launch_gradient(what: str, expression: Expression) -> LogicalRegion:
         kernel = _gradient.bind(expression=expression, numbers=numbers, count=count)
         pattern, inputs = f"., {axes}, {axes} -> {axes}", [gloss, *op.inputs]
-        return launch_first(f"{op.name}.d{what}", pattern, inputs, kernel=kernel, flops=rule.flops)
+        return launch_first(
+            f"{op.name}.d{what}",
+            pattern,
+            inputs,
+            kernel=kernel,
+            flops=rule.flops,
+        )
 
     return tuple(launch_gradient(what, expression) for what, expression in rule.gradients.items())
 
@@ -89,7 +97,12 @@ def _total(
     if ctx.is_cuda:
         out = loss[(*[None] * x.ndim, ...)]
         cuda_source.reduce(
-            ctx, expression, {"x": x, "y": y, **numbers}, out, tuple(range(x.ndim)), divisor=count
+            ctx,
+            expression,
+            {"x": x, "y": y, **numbers},
+            out,
+            tuple(range(x.ndim)),
+            divisor=count,
         )
         return
     losses = ctx.scratch("each", x.shape, x.dtype)
@@ -99,9 +112,16 @@ def _total(
 
 @partial(Kernel, takes_mixed_on_cuda=True)
 def _gradient(
-    ctx: Context, *arrays: Array, expression: Expression, numbers: Mapping[str, float], count: int
+    ctx: Context,
+    gloss: Array,
+    x: Array,
+    y: Array,
+    out: Array,
+    *,
+    expression: Expression,
+    numbers: Mapping[str, float],
+    count: int,
 ) -> None:
-    gloss, x, y, out = arrays
     share = ctx.scratch("share", gloss.shape, gloss.dtype)
     ctx.xp.divide(gloss, count, out=share)
     evaluate(ctx, expression, {"g": share, "x": x, "y": y, **numbers}, out)

@@ -86,7 +86,13 @@ def _softmax_backward(op: Operator, gy: LogicalRegion, *, dim: int) -> LogicalRe
     axes = terms(op)[1][0]
     kernel = _softmax_gradient.bind(dim=dim)
     pattern = f"{axes}, {axes} -> {axes}"
-    return launch_first(f"{op.name}.dx", pattern, [gy, op.outputs[0]], kernel=kernel, flops=4)
+    return launch_first(
+        f"{op.name}.dx",
+        pattern,
+        [gy, op.outputs[0]],
+        kernel=kernel,
+        flops=4,
+    )
 
 
 @partial(Kernel, is_compiled=True, is_captured=True, cuda=gpu_rows.softmax)
@@ -162,12 +168,30 @@ def _composed(kind: str, x: LogicalRegion, dim: int, name: str | None) -> Logica
         ("max(x, least)", {"least": _least(x.dtype)}) if kind == "softmax of seen" else ("x", {})
     )
     with x.graph.following(name):
-        largest = formula(f"{name}.max", text, {"x": (x, full)}, row, "max", numbers=numbers)
+        largest = formula(
+            f"{name}.max",
+            text,
+            {"x": (x, full)},
+            row,
+            "max",
+            numbers=numbers,
+        )
         inputs = {"x": (x, full), "largest": (largest, row)}
-        total = formula(f"{name}.total", "exp(x - largest)", inputs, row, flops=10)
+        total = formula(
+            f"{name}.total",
+            "exp(x - largest)",
+            inputs,
+            row,
+            flops=10,
+        )
     inputs["total"] = total, row
     return formula(
-        name, _VALUES[kind], inputs, full, backward=partial(_composed_backward, kind=kind), flops=10
+        name,
+        _VALUES[kind],
+        inputs,
+        full,
+        backward=partial(_composed_backward, kind=kind),
+        flops=10,
     )
 
 

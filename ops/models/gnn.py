@@ -33,16 +33,16 @@ def rmat(scale: int = 13, degree: int = 10, seed: int = 0) -> Relation:
     count = degree << scale
     choices = np.random.default_rng(seed).choice(4, (scale, count), p=[0.57, 0.19, 0.19, 0.05])
     powers = 1 << np.arange(scale)[:, None]
-    ends = (choices >> 1) * powers, (choices & 1) * powers
-    source, target = (end.sum(axis=0) for end in ends)
+    source = ((choices >> 1) * powers).sum(axis=0)
+    target = ((choices & 1) * powers).sum(axis=0)
     return normalised(source, target, 1 << scale)
 
 
 def normalised(source: Array, target: Array, vertices: int) -> Relation:
     """Edges both ways, each once, with those of vertices to themselves and the weights of GCN."""
-    own = np.arange(vertices)
-    both = np.concatenate([source, target, own]), np.concatenate([target, source, own])
-    key = np.unique(both[1].astype(np.int64) * vertices + both[0])
+    loops = np.arange(vertices)
+    targets = np.concatenate([target, source, loops]).astype(np.int64)
+    key = np.unique(targets * vertices + np.concatenate([source, target, loops]))
     target = key // vertices
     source = key % vertices
     count = np.bincount(target, minlength=vertices)

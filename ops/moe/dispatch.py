@@ -136,9 +136,8 @@ def _write_terms(
         )
     row, sizes = token_axis(where, slots, groups)
     _, *inner = distinct(tokens.axes[:-1], ("b", "g", "k", "e", "c", "d"))
-    places = "c" if groups == 1 else "(g c)"
-    experts = f"e {places} d" if has_experts else f"{places} d"
-    return term((row, *inner, "d")), term((row, *inner, "^k")), experts, sizes
+    places = f"{'e ' if has_experts else ''}{'c' if groups == 1 else '(g c)'} d"
+    return term((row, *inner, "d")), term((row, *inner, "^k")), places, sizes
 
 
 # -- backward ----------------------------------------------------------------------------------------------------------
@@ -148,24 +147,20 @@ def _combine_backward(
     op: Operator, gy: LogicalRegion, *, places: int
 ) -> tuple[LogicalRegion, None, LogicalRegion]:
     (expert_term, slot_term, _), (token_term,) = terms(op)
-    x, slots, weights = op.inputs
-
-    def launch(
-        what: str, pattern: str, inputs: list[LogicalRegion], kernel: Kernel
-    ) -> LogicalRegion:
-        bound = kernel.bind(places=places)
-        return launch_first(
-            f"{op.name}.{what}", pattern, inputs, kernel=bound, sizes=op.extents, flops=op.flops
-        )
-
+    launch = partial(launch_first, sizes=op.extents, flops=op.flops)
     gx = launch(
-        "dx",
+        f"{op.name}.dx",
         f"{token_term}, {slot_term}, {slot_term} -> {expert_term}",
-        [gy, slots, weights],
-        _scatter,
+        [gy, *op.inputs[1:]],
+        kernel=_scatter.bind(places=places),
     )
-    pattern = f"{token_term}, {expert_term}, {slot_term} -> {slot_term}"
-    return gx, None, launch("dweights", pattern, [gy, x, slots], _gather_products)
+    gweights = launch(
+        f"{op.name}.dweights",
+        f"{token_term}, {expert_term}, {slot_term} -> {slot_term}",
+        [gy, *op.inputs[:2]],
+        kernel=_gather_products.bind(places=places),
+    )
+    return gx, None, gweights
 
 
 # -- kernels -----------------------------------------------------------------------------------------------------------
@@ -176,9 +171,13 @@ def _scatter(ctx: Context, x: Array, slots: Array, *rest: Array, places: int) ->
     *weights, y = rest
     work = work_array(ctx, "y", y)
     tile = first_of(ctx, 2 + len(weights))
-    given = _weights(ctx, weights, x.dtype)
     cpu_experts.scatter(
-        rows(ctx, "x", x), rows(ctx, "slots", slots), given, *tile, places, by_experts(work)
+        rows(ctx, "x", x),
+        rows(ctx, "slots", slots),
+        _weights(ctx, weights, x.dtype),
+        *tile,
+        places,
+        by_experts(work),
     )
     deliver(ctx, work, y)
 
@@ -187,11 +186,14 @@ def _scatter(ctx: Context, x: Array, slots: Array, *rest: Array, places: int) ->
 def _gather(ctx: Context, x: Array, slots: Array, *rest: Array, places: int) -> None:
     *weights, y = rest
     work = work_array(ctx, "y", y)
-    tile = first_of(ctx, 0)
-    given = _weights(ctx, weights, x.dtype)
-    flat = work.reshape(-1, y.shape[-1])
-    read = by_experts(contiguous(ctx, "x", x)), rows(ctx, "slots", slots)
-    cpu_experts.gather(*read, given, *tile, places, flat)
+    cpu_experts.gather(
+        by_experts(contiguous(ctx, "x", x)),
+        rows(ctx, "slots", slots),
+        _weights(ctx, weights, x.dtype),
+        *first_of(ctx, 0),
+        places,
+        work.reshape(-1, y.shape[-1]),
+    )
     deliver(ctx, work, y)
 
 

@@ -9,7 +9,9 @@ and an even split of the experts is as uneven, for simulator and search, as the 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import partial
+from itertools import pairwise
 from math import prod
 
 import numpy as np
@@ -77,11 +79,15 @@ def starts_term(groups: int) -> str:
 @partial(Kernel, is_compiled=True, cuda=gpu_experts.sort)
 def _sort(ctx: Context, choices: Array, slots: Array, starts: Array, *, experts: int) -> None:
     check_classes("expert_rows: the choice", choices, experts, first=-1)
-    first = ctx.rect(0).lo[0] * prod(choices.shape[1:])
-    made, begins = work_array(ctx, "slots", slots), work_array(ctx, "starts", starts)
+    made = work_array(ctx, "slots", slots)
+    begins = work_array(ctx, "starts", starts)
     chosen = rows(ctx, "choices", choices)
-    borders = begins.reshape(-1, starts.shape[-1])
-    cpu_experts.sort_choices(chosen, first, borders, made.reshape(chosen.shape))
+    cpu_experts.sort_choices(
+        chosen,
+        ctx.rect(0).lo[0] * prod(choices.shape[1:]),
+        begins.reshape(-1, starts.shape[-1]),
+        made.reshape(chosen.shape),
+    )
     deliver(ctx, made, slots)
     deliver(ctx, begins, starts)
 
@@ -127,40 +133,51 @@ def _row(groups: int) -> str:
 def _rows_backward(
     op: Operator, gy: LogicalRegion, *, axes: tuple[str, str], rooms: tuple[int, ...] | None
 ) -> tuple[LogicalRegion | None, ...]:
-    (x, weight, *bias, starts), (i, o) = op.inputs, axes
+    (i, o) = axes
     (_, weight_term, *_, starts_text), (y_term,) = terms(op)
-    row, experts = y_term.removesuffix(f" {o}"), weight.shape[0]
-    kernel, sizes = op.kernel, {"g": op.extents["g"]} if starts.ndim == 2 else {}
-    group_rows = kernel.options["group_rows"]
+    row = y_term.removesuffix(f" {o}")
+    x, weight, *bias, starts = op.inputs
     gx = launch_first(
         f"{op.name}.dx",
         f"{y_term}, {weight_term}, {starts_text} -> {row} {i}",
         [gy, weight, starts],
-        kernel=_rows_kernel.bind(group_rows=group_rows, summed=o, is_turned=True),
-        sizes=sizes,
+        kernel=_rows_kernel.bind(
+            group_rows=op.kernel.options["group_rows"], summed=o, is_turned=True
+        ),
+        sizes=_groups_of(op),
         windows=op.windows,
         flops=op.flops,
     )
-    windows: dict[str, Image] | None = None
-    flops: float | dict[str, float] = 2 / experts
-    if rooms:
-        row, windows = "row", {"row": Image("e", rooms[:-1], rooms[1:])}
-        flops = {"row": 2.0}
-
-    def of_weights(what: str, read: list[LogicalRegion], pattern: str) -> LogicalRegion:
-        return launch_first(
-            f"{op.name}.d{what}",
-            pattern,
-            [gy, *read, starts],
-            kernel=_rows_gradient.bind(group_rows=group_rows),
-            sizes={**sizes, "e": experts},
-            windows=windows,
-            flops=flops,
-        )
-
-    gweight = of_weights("weight", [x], f"{row} {o}, {row} {i}, {starts_text} -> e {o} {i}")
-    gbias = [of_weights("bias", [], f"{row} {o}, {starts_text} -> e {o}") for _ in bias]
+    row = "row" if rooms else row
+    pattern = f"{row} {o}, {row} {i}, {starts_text} -> e {o} {i}"
+    gweight = _of_weights(op, "weight", pattern, [gy, x, starts], rooms)
+    pattern = f"{row} {o}, {starts_text} -> e {o}"
+    gbias = [_of_weights(op, "bias", pattern, [gy, starts], rooms) for _ in bias]
     return gx, gweight, *gbias, None
+
+
+def _groups_of(op: Operator) -> dict[str, int]:
+    return {"g": op.extents["g"]} if op.inputs[-1].ndim == 2 else {}
+
+
+def _of_weights(
+    op: Operator,
+    what: str,
+    pattern: str,
+    inputs: list[LogicalRegion],
+    rooms: tuple[int, ...] | None,
+) -> LogicalRegion:
+    """The gradient of weights or biases."""
+    experts = op.inputs[1].shape[0]
+    return launch_first(
+        f"{op.name}.d{what}",
+        pattern,
+        inputs,
+        kernel=_rows_gradient.bind(group_rows=op.kernel.options["group_rows"]),
+        sizes={**_groups_of(op), "e": experts},
+        windows={"row": Image("e", rooms[:-1], rooms[1:])} if rooms else None,
+        flops={"row": 2.0} if rooms else 2 / experts,
+    )
 
 
 def _borders(ctx: Context, starts: Array, experts: int, group_rows: int) -> Array:
@@ -168,12 +185,19 @@ def _borders(ctx: Context, starts: Array, experts: int, group_rows: int) -> Arra
 
     `experts`: number of the argument of experts.
     """
-    own = ctx.rect(0)
+    run = ctx.rect(0)
     tile = ctx.rect(experts)
     tables = rows(ctx, "starts", starts)
     borders = ctx.scratch("borders", (len(tables), tile.shape[0] + 1), "int64")
-    cpu_experts.clip_starts(tables, group_rows, own.lo[0], own.hi[0], tile.lo[0], borders)
+    cpu_experts.clip_starts(tables, group_rows, run.lo[0], run.hi[0], tile.lo[0], borders)
     return borders
+
+
+def _runs(borders: Array) -> Iterator[tuple[int, int, slice]]:
+    """Every group and expert, and where its rows are in a tile."""
+    for group, of_group in enumerate(borders.tolist()):
+        for expert, (begin, end) in enumerate(pairwise(of_group)):
+            yield group, expert, slice(begin, end)
 
 
 @partial(Kernel, is_compiled=True, cuda=gpu_experts.rows_linear)
@@ -191,9 +215,8 @@ def _rows_kernel(
     borders = _borders(ctx, starts, 1, group_rows)
     work = work_array(ctx, "y", y)
     work.fill(0)  # a row may be nobody's, or of an expert that is elsewhere
-    for of_group in borders.tolist():
-        for own, begin, end in zip(matrix, of_group, of_group[1:], strict=False):
-            ctx.xp.matmul(x[begin:end], own, out=work[begin:end])
+    for _, expert, run in _runs(borders):
+        ctx.xp.matmul(x[run], matrix[expert], out=work[run])
     if bias and ctx.interval(summed)[0] == 0:  # once among the partial sums
         cpu_experts.add_to_runs(rows(ctx, "bias", bias[0]), borders, work)
     deliver(ctx, work, y)
@@ -209,9 +232,7 @@ def _rows_gradient(ctx: Context, gy: Array, *rest: Array, group_rows: int) -> No
         deliver(ctx, work, out)
         return
     product = ctx.scratch("product", out.shape[1:], out.dtype)
-    for group, of_group in enumerate(borders.tolist()):
-        for own, begin, end in zip(out, of_group, of_group[1:], strict=False):
-            made = product if group else own
-            ctx.xp.matmul(gy[begin:end].T, x[0][begin:end], out=made)
-            if group:
-                own += product
+    for group, expert, run in _runs(borders):
+        ctx.xp.matmul(gy[run].T, x[0][run], out=product if group else out[expert])
+        if group:
+            ctx.xp.add(out[expert], product, out=out[expert])

@@ -22,7 +22,7 @@ from ops.moe.dispatch import combine, dispatch
 from ops.moe.dropless import expert_rows, rows_linear
 from ops.moe.gate import count_dropped, expert_slots, load_balance_loss, top_k_gate
 from ops.reduce.reductions import sum
-from taskflow import Array, Context, Kernel, LogicalRegion, Operator
+from taskflow import Array, Context, Graph, Kernel, LogicalRegion, Operator
 
 
 def mixture_of_experts(
@@ -87,37 +87,52 @@ def mixture_of_experts(
         groups=groups,
         parts=parts,
     )
-    graph = x.graph
     name = x.graph.unique_name(name or "experts", "gate")
     scores = linear(x, num_experts, bias=False, name=f"{name}.gate")
-    with graph.following(scores.name):
+    with x.graph.following(scores.name):
         if gate is None:
             probabilities = softmax(scores, name=f"{name}.softmax")
             weights, choices = top_k_gate(probabilities, k, normalize=k > 1, name=f"{name}.top")
         else:
             weights, choices, probabilities = gate(scores, name=f"{name}.top")
-    tokens = prod(x.shape[:-1]) // groups
-    capacity = _capacity(where, tokens, num_experts, choices.shape[-1], capacity_factor)
-    with graph.following(f"{name}.dispatch"):
+    capacity = _capacity(
+        where,
+        prod(x.shape[:-1]) // groups,
+        num_experts,
+        choices.shape[-1],
+        capacity_factor,
+    )
+    with x.graph.following(f"{name}.dispatch"):
         slots, layer, num_rows = _places(choices, num_experts, capacity, groups, name)
-    graph.output(f"{name}.dropped", count_dropped(slots, f"{name}.dropped"))
-    room = capacity if isinstance(capacity, int) else None
-    given = dispatch(x, slots, num_experts, room, groups, f"{name}.dispatch", num_rows=num_rows)
-    h = layer(given, hidden_features, bias, f"{name}.up", "d", "h")
-    with graph.following(f"{name}.up"):
+    x.graph.output(f"{name}.dropped", count_dropped(slots, f"{name}.dropped"))
+    given = dispatch(
+        x,
+        slots,
+        num_experts,
+        capacity if isinstance(capacity, int) else None,
+        groups,
+        f"{name}.dispatch",
+        num_rows=num_rows,
+    )
+    wide = partial(layer, given, hidden_features, bias, i="d", o="h")
+    h = wide(f"{name}.up")
+    with x.graph.following(f"{name}.up"):
         h = activation(h, name=f"{name}.act")
         if gated:
-            factor = layer(given, hidden_features, bias, f"{name}.factor", "d", "h")
-            h = multiply(h, factor, f"{name}.product")
+            h = multiply(h, wide(f"{name}.factor"), f"{name}.product")
         h = layer(h, x.shape[-1], bias, f"{name}.down", "h", "d")
-    with graph.following(f"{name}.dispatch"):
-        y = combine(h, slots, weights, groups, f"{name}.combine")
+    with x.graph.following(f"{name}.dispatch"):
+        h = combine(h, slots, weights, groups, f"{name}.combine")
     balance = load_balance_loss(probabilities, choices, f"{name}.balance", parts=parts)
     if gate is not None:
-        chosen = sum(graph.regions[f"{name}.balance.load"], name=f"{name}.load")
-        chosen = multiply(chosen, choices.shape[-1] / parts, f"{name}.chosen")
-        graph.output(f"{name}.chosen", chosen)
-    return y, balance
+        _fetch_chosen(x.graph, name, choices.shape[-1] / parts)
+    return h, balance
+
+
+def _fetch_chosen(graph: Graph, name: str, scale: float) -> None:
+    """The mean number of choices of a token, of their load."""
+    load = sum(graph.regions[f"{name}.balance.load"], name=f"{name}.load")
+    graph.output(f"{name}.chosen", multiply(load, scale, f"{name}.chosen"))
 
 
 def _capacity(
@@ -210,43 +225,43 @@ def _expert_linear(
     """
     where = checked("expert_linear", name, x, ndim=(2,) if starts else (3,))
     check_positive(where, out_features=extent)
-    graph = x.graph
     features = x.shape[-1]
-    experts = starts.shape[-1] - 1 if starts else x.shape[0]
-    name = graph.unique_name(name or "expert_linear")
+    shape = starts.shape[-1] - 1 if starts else x.shape[0], extent
+    name = x.graph.unique_name(name or "expert_linear")
     even = uniform(-(features**-0.5), features**-0.5)
-    inputs = [
-        x,
-        graph.parameter(
-            f"{name}.weight", (experts, extent, features), even if init is None else init, x.dtype
-        ),
-    ]
+    init = even if init is None else init
+    weights = [x.graph.parameter(f"{name}.weight", (*shape, features), init, x.dtype)]
     if bias:
         init = even if bias_init is None else bias_init
-        inputs.append(graph.parameter(f"{name}.bias", (experts, extent), init, x.dtype))
-
+        weights.append(x.graph.parameter(f"{name}.bias", shape, init, x.dtype))
     if starts:
-        return rows_linear(name, x, inputs[1:], starts, (i, o), rooms)
-    pattern = f"e c {i}, e {o} {i}{f', e {o}' if bias else ''} -> e c {o}"
+        return rows_linear(name, x, weights, starts, (i, o), rooms)
     return launch_first(
-        name, pattern, inputs, kernel=_forward.bind(summed=i), backward=_linear_backward
+        name,
+        f"e c {i}, e {o} {i}{f', e {o}' if bias else ''} -> e c {o}",
+        [x, *weights],
+        kernel=_forward.bind(summed=i),
+        backward=_linear_backward,
     )
 
 
 def _linear_backward(op: Operator, gy: LogicalRegion) -> tuple[LogicalRegion, ...]:
-    (x, weight, *_), ((x_term, weight_term, *bias), (y_term,)) = op.inputs, terms(op)
-    gx = launch_first(
-        f"{op.name}.dx", f"{y_term}, {weight_term} -> {x_term}", [gy, weight], kernel=_dx
-    )
-    gweight = launch_first(
-        f"{op.name}.dweight", f"{y_term}, {x_term} -> {weight_term}", [gy, x], kernel=_dweight
-    )
-    if not bias:
-        return gx, gweight
+    (x_term, weight_term, *bias), (y_term,) = terms(op)
+    of_x = f"{y_term}, {weight_term} -> {x_term}"
+    of_weight = f"{y_term}, {x_term} -> {weight_term}"
     return (
-        gx,
-        gweight,
-        launch_first(f"{op.name}.dbias", f"{y_term} -> {bias[0]}", [gy], kernel=_dbias, flops=1),
+        launch_first(f"{op.name}.dx", of_x, [gy, op.inputs[1]], kernel=_dx),
+        launch_first(f"{op.name}.dweight", of_weight, [gy, op.inputs[0]], kernel=_dweight),
+        *(
+            launch_first(
+                f"{op.name}.dbias",
+                f"{y_term} -> {row}",
+                [gy],
+                kernel=_dbias,
+                flops=1,
+            )
+            for row in bias
+        ),
     )
 
 

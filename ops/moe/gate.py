@@ -101,10 +101,13 @@ def _top_k_backward(
     op: Operator, gweights: LogicalRegion, gchoices: None, *, normalize: bool
 ) -> LogicalRegion:
     (wide,), (few, _) = terms(op)
-    inputs = [gweights, op.outputs[1], op.inputs[0]]
-    kernel = _top_k_gradient.bind(normalize=normalize)
-    pattern = f"{few}, {few}, {wide} -> {wide}"
-    return launch_first(f"{op.name}.dx", pattern, inputs, kernel=kernel, flops=1)
+    return launch_first(
+        f"{op.name}.dx",
+        f"{few}, {few}, {wide} -> {wide}",
+        [gweights, op.outputs[1], op.inputs[0]],
+        kernel=_top_k_gradient.bind(normalize=normalize),
+        flops=1,
+    )
 
 
 @partial(Kernel, is_compiled=True, cuda=gpu_experts.top_k_gradient)
@@ -162,22 +165,25 @@ def expert_slots(
         check_positive(where, capacity=capacity)
     room = 0 if isinstance(capacity, LogicalRegion) else capacity
     row, sizes = token_axis(where, choices, groups)
-    _, *inner = distinct(
-        choices.axes[:-1], ("b", "g", "k", *(f"all{d}" for d in range(choices.ndim)))
-    )
-    every = [f"^all{d}" for d in range(choices.ndim - 1)]
-    whole_row = row.replace("b", every[0])
-    own = dict(zip(inner, choices.shape[1:-1], strict=True))
+    every = [f"all{d}" for d in range(choices.ndim - 1)]
+    _, *inner = distinct(choices.axes[:-1], ("b", "g", "k", *every))
+    whole = term((row.replace("b", "^all0"), *(f"^{axis}" for axis in every[1:]), "^k"))
     group_rows = choices.shape[0] // groups
-    kernel = _slots.bind(
-        experts=num_experts, capacity=room, group_rows=group_rows, places=groups * room
-    )
     return launch_first(
         name or "expert_slots",
-        f"{term((whole_row, *every[1:], '^k'))}{', ^m' * len(starts)} -> {term((row, *inner, '^k'))}",
+        f"{whole}{', ^m' * len(starts)} -> {term((row, *inner, '^k'))}",
         [choices, *starts],
-        kernel=kernel,
-        sizes={**sizes, "b": group_rows, **own},
+        kernel=_slots.bind(
+            experts=num_experts,
+            capacity=room,
+            group_rows=group_rows,
+            places=groups * room,
+        ),
+        sizes={
+            **sizes,
+            "b": group_rows,
+            **dict(zip(inner, choices.shape[1:-1], strict=True)),
+        },
         backward=no_gradient,
         dtype="int32",
         flops=1 / prod(choices.shape[:-1]) * groups,
@@ -233,7 +239,12 @@ def count_dropped(slots: LogicalRegion, name: str | None = None) -> LogicalRegio
     check_integers(f"count_dropped '{name or 'count_dropped'}'", slots, "slots")
     axes = term(distinct(slots.axes))
     return launch_first(
-        name or "count_dropped", f"{axes} -> .", [slots], kernel=_count, dtype="int64", flops=1
+        name or "count_dropped",
+        f"{axes} -> .",
+        [slots],
+        kernel=_count,
+        dtype="int64",
+        flops=1,
     )
 
 
@@ -272,12 +283,11 @@ def expert_load(
     check_integers(where, choices, "choices")
     check_positive(where, num_experts=num_experts, parts=parts)
     axes, m, sizes = _in_parts(where, choices, parts)
-    kernel = _load.bind(count=prod(choices.shape) // parts)
     return launch_first(
         name or "expert_load",
         f"{term(axes)} -> {term((*m, 'e'))}",
         [choices],
-        kernel=kernel,
+        kernel=_load.bind(count=prod(choices.shape) // parts),
         sizes={"e": num_experts, **sizes},
         backward=no_gradient,
         dtype=dtype,
@@ -301,20 +311,19 @@ def _in_parts(
 
 @partial(Kernel, takes_mixed=True)
 def _load_on_gpu(ctx: Context, choices: Array, load: Array, *, count: int) -> None:
-    each = load if load.ndim == 2 else load[None]
-    for part, own in zip(
-        contiguous(ctx, "choices", choices).reshape(len(each), -1), each, strict=True
-    ):
-        gpu_experts.load(ctx, part, own, count=count)
+    loads = load if load.ndim == 2 else load[None]
+    parts = contiguous(ctx, "choices", choices).reshape(len(loads), -1)
+    for part, of_part in zip(parts, loads, strict=True):
+        gpu_experts.load(ctx, part, of_part, count=count)
 
 
 @partial(Kernel, cuda=_load_on_gpu, apart=_BALANCE)
 def _load(ctx: Context, choices: Array, load: Array, *, count: int) -> None:
     """Of one part of the choices, or of each."""
-    each = load if load.ndim == 2 else load[None]
-    for part, own in zip(choices.reshape(len(each), -1), each, strict=True):
+    loads = load if load.ndim == 2 else load[None]
+    for part, of_part in zip(choices.reshape(len(loads), -1), loads, strict=True):
         for e, expert in enumerate(range(*ctx.interval("e"))):
-            own[e] = ctx.xp.count_nonzero(part == expert) / count
+            of_part[e] = ctx.xp.count_nonzero(part == expert) / count
 
 
 def load_balance_loss(
@@ -358,17 +367,15 @@ def _likely(where: str, probabilities: LogicalRegion, parts: int, name: str) -> 
     if parts == 1:
         return mean(probabilities, tuple(range(probabilities.ndim - 1)), name=name)
     axes, m, sizes = _in_parts(where, probabilities, parts)
-    count = prod(probabilities.shape[:-1]) // parts
-    inputs, out = {"x": (probabilities, term(axes))}, term((*m, axes[-1]))
-    backward = partial(_likely_backward, numbers={"count": float(count)})
+    numbers = {"count": float(prod(probabilities.shape[:-1]) // parts)}
     return formula(
         name,
         "x / count",
-        inputs,
-        out,
-        backward=backward,
+        {"x": (probabilities, term(axes))},
+        term((*m, axes[-1])),
+        backward=partial(_likely_backward, numbers=numbers),
         sizes=sizes,
-        numbers={"count": float(count)},
+        numbers=numbers,
     )
 
 
@@ -376,4 +383,11 @@ def _likely_backward(op: Operator, g: LogicalRegion, *, numbers: dict[str, float
     (full,), (out,) = terms(op)
     inputs = {"x": (op.inputs[0], full), "g": (g, out)}
     sizes = {"m": g.shape[0]}
-    return formula(f"{op.name}.dx", "g / count", inputs, full, sizes=sizes, numbers=numbers)
+    return formula(
+        f"{op.name}.dx",
+        "g / count",
+        inputs,
+        full,
+        sizes=sizes,
+        numbers=numbers,
+    )

@@ -64,8 +64,8 @@ def dense_to_sparse_gate(
         temperature = rate_of_step(scores.graph, temperature, scores.dtype, f"{name}.temperature")
     else:
         check_number(where, "temperature", temperature, _POSITIVE)
-    cooled = divide(scores, temperature, f"{name}.cooled")
-    probabilities = softmax(cooled, name=f"{name}.softmax")
+    scores = divide(scores, temperature, f"{name}.cooled")
+    probabilities = softmax(scores, name=f"{name}.softmax")
     chosen = top_k_gate(probabilities, k, normalize=False, name=name, threshold=threshold)
     return *chosen, probabilities
 
@@ -75,7 +75,16 @@ def rate_of_step(
 ) -> LogicalRegion:
     """A region of shape () that holds `rate` of the number of finished steps."""
     kernel = _write_rate.bind(rate=Named(rate))
-    return first(graph.launch(name, "-> .", [], kernel=kernel, dtype=dtype, flops=1))
+    return first(
+        graph.launch(
+            name,
+            "-> .",
+            [],
+            kernel=kernel,
+            dtype=dtype,
+            flops=1,
+        )
+    )
 
 
 @partial(Kernel, takes_mixed=True)

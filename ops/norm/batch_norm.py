@@ -6,6 +6,7 @@ by the mean and variance of the whole batch, or of its part. They follow the mai
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from math import prod
@@ -34,18 +35,19 @@ _OF_A_PART = {"mean", "var", "gbias", "gweight"}  # arrays (parts, channels)
 def _each_part(ctx: Context, *arrays: Array, program: Program, axis: str) -> None:
     """A program on the samples of each part alone; `axis` is that of the parts."""
     low, high = ctx.interval(axis)
-    kernel, count = assign.on_cuda if ctx.is_cuda else assign, high - low
-
-    def of_part(name: str, a: Array, k: int) -> Array:
-        rows = len(a) // count
-        seen: Array = (
-            a[k] if name in _OF_A_PART else a if a.ndim == 1 else a[k * rows : (k + 1) * rows]
-        )
-        return seen
-
-    for k in range(count):
-        parts = [of_part(name, a, k) for name, a in zip(program.arguments, arrays, strict=True)]
+    kernel = assign.on_cuda if ctx.is_cuda else assign
+    for k in range(high - low):
+        parts = map(partial(_of_part, k=k, count=high - low), program.arguments, arrays)
         kernel(ctx, *parts, program=program)
+
+
+def _of_part(name: str, a: Array, *, k: int, count: int) -> Array:
+    """What part `k` has of an array."""
+    if a.ndim == 1:
+        return a
+    rows = 1 if name in _OF_A_PART else len(a) // count
+    part: Array = a[k] if name in _OF_A_PART else a[k * rows : (k + 1) * rows]
+    return part
 
 
 _by_part = Kernel(
@@ -59,8 +61,10 @@ def _kernel(text: str, arguments: str, per: str, **numbers: float) -> Kernel:
         text, arguments, {k: float(v) for k, v in numbers.items()}, along=1, contracts=True
     )
     axis, _, channel = per.partition(" ")
-    kernel = _by_part.bind(program=parsed, axis=axis) if channel else assign.bind(program=parsed)
-    return replace(kernel, apart="ops.batch_norm(..., parts={parts})")
+    return replace(
+        _by_part.bind(program=parsed, axis=axis) if channel else assign.bind(program=parsed),
+        apart="ops.batch_norm(..., parts={parts})",
+    )
 
 
 def batch_norm(
@@ -119,8 +123,20 @@ def batch_norm(
     graph = x.graph
     name = graph.unique_name(name or "batch_norm")
     weight_and_bias = parameters(x, name, x.shape[1:2], True, weight_init, bias_init)
-    mean = graph.parameter(f"{name}.running_mean", x.shape[1:2], 0.0, x.dtype, trainable=False)
-    var = graph.parameter(f"{name}.running_var", x.shape[1:2], 1.0, x.dtype, trainable=False)
+    mean = graph.parameter(
+        f"{name}.running_mean",
+        x.shape[1:2],
+        0.0,
+        x.dtype,
+        trainable=False,
+    )
+    var = graph.parameter(
+        f"{name}.running_var",
+        x.shape[1:2],
+        1.0,
+        x.dtype,
+        trainable=False,
+    )
     batch, c, *rest, m = distinct((*x.axes, "m"))
     x_term, sizes = (
         (term((f"({m} {batch})", c, *rest)), {m: parts})
@@ -157,39 +173,57 @@ def _batch_statistics(
 ) -> tuple[LogicalRegion, LogicalRegion]:
     kernel = _kernel("mean += x * share", "x mean", per, share=1 / count)
     mean = launch_first(
-        f"{name}.mean", f"{x_term} -> {per}", [x], kernel=kernel, sizes=sizes, flops=1
+        f"{name}.mean",
+        f"{x_term} -> {per}",
+        [x],
+        kernel=kernel,
+        sizes=sizes,
+        flops=1,
     )
     kernel = _kernel("d = x - mean; var += d * d * share", "x mean var", per, share=1 / count)
     var = launch_first(
-        f"{name}.var", f"{x_term}, {per} -> {per}", [x, mean], kernel=kernel, sizes=sizes, flops=3
+        f"{name}.var",
+        f"{x_term}, {per} -> {per}",
+        [x, mean],
+        kernel=kernel,
+        sizes=sizes,
+        flops=3,
     )
-    moments = [mean, var]
+    moments: Sequence[LogicalRegion] = (mean, var)
     c = per.split()[-1]
     if per != c:
         moments = _summed(f"{name}.of_parts", moments, per, 1 / mean.shape[0])
-    text = "mean = kept * mean + momentum * m; var = kept * var + corrected * v"
-    numbers = {
-        "kept": 1 - momentum,
-        "momentum": momentum,
-        "corrected": momentum * count / (count - 1),
-    }
-    kernel = _kernel(text, "mean var m v", c, **numbers)
     launch_all(
         f"{name}.running",
         f"{c}, {c}, {c}, {c} ->",
         [*running, *moments],
-        kernel=kernel,
+        kernel=_kernel(
+            "mean = kept * mean + momentum * m; var = kept * var + corrected * v",
+            "mean var m v",
+            c,
+            kept=1 - momentum,
+            momentum=momentum,
+            corrected=momentum * count / (count - 1),
+        ),
         writes=running,
         flops=6,
     )
     return mean, var
 
 
-def _summed(name: str, two: list[LogicalRegion], per: str, share: float) -> list[LogicalRegion]:
+def _summed(
+    name: str, two: Sequence[LogicalRegion], per: str, share: float
+) -> Sequence[LogicalRegion]:
     """The sums over the parts, times a share."""
     c = per.split()[-1]
     kernel = _kernel("a += m * share; b += v * share", "m v a b", c, share=share)
-    return list(launch_all(name, f"{per}, {per} -> {c}, {c}", two, kernel=kernel, flops=2))
+    return launch_all(
+        name,
+        f"{per}, {per} -> {c}, {c}",
+        two,
+        kernel=kernel,
+        flops=2,
+    )
 
 
 def _batch_norm_backward(
@@ -197,25 +231,38 @@ def _batch_norm_backward(
 ) -> tuple[LogicalRegion | None, ...]:
     """Ioffe and Szegedy's gradient; that of mean and variance is in `dx` already. `count` is 0 outside of training."""
     (x_term, per, _, c, _), _ = terms(op)
-    x, mean, var, weight, _ = op.inputs
     read = f"{x_term}, {x_term}, {per}, {per}"
-    given = [gy, x, mean, var]
+    given = [gy, *op.inputs[:3]]
     sizes = op.bound.term_sizes(0)
     text = f"gbias += g\n{_INVERSE}; gweight += g * ((x - mean) * inverse)"
-    kernel = _kernel(text, "g x mean var gbias gweight", per, eps=eps)
-    pattern = f"{read} -> {per}, {per}"
-    sums = [*launch_all(f"{op.name}.sums", pattern, given, kernel=kernel, sizes=sizes, flops=5)]
+    sums = launch_all(
+        f"{op.name}.sums",
+        f"{read} -> {per}, {per}",
+        given,
+        kernel=_kernel(text, "g x mean var gbias gweight", per, eps=eps),
+        sizes=sizes,
+        flops=5,
+    )
     if count:
         text = "gx = (g - (x - mean) * (gweight * inverse / count) - gbias / count) * (inverse * weight)"
         arguments = "g x mean var weight gbias gweight gx"
-        kernel = _kernel(f"{_INVERSE}; {text}", arguments, per, eps=eps, count=count)
-        pattern, inputs = f"{read}, {c}, {per}, {per} -> {x_term}", [*given, weight, *sums]
-        gx = launch_first(f"{op.name}.dx", pattern, inputs, kernel=kernel, sizes=sizes, flops=7)
-    else:
-        kernel = _kernel(f"{_INVERSE}; gx = g * (inverse * weight)", "g var weight gx", c, eps=eps)
-        pattern = f"{x_term}, {c}, {c} -> {x_term}"
         gx = launch_first(
-            f"{op.name}.dx", pattern, [gy, var, weight], kernel=kernel, sizes=sizes, flops=1
+            f"{op.name}.dx",
+            f"{read}, {c}, {per}, {per} -> {x_term}",
+            [*given, op.inputs[3], *sums],
+            kernel=_kernel(f"{_INVERSE}; {text}", arguments, per, eps=eps, count=count),
+            sizes=sizes,
+            flops=7,
+        )
+    else:
+        text = f"{_INVERSE}; gx = g * (inverse * weight)"
+        gx = launch_first(
+            f"{op.name}.dx",
+            f"{x_term}, {c}, {c} -> {x_term}",
+            [gy, *op.inputs[2:4]],
+            kernel=_kernel(text, "g var weight gx", c, eps=eps),
+            sizes=sizes,
+            flops=1,
         )
     gbias, gweight = sums if per == c else _summed(f"{op.name}.dparts", sums, per, 1.0)
     return gx, None, None, gweight, gbias

@@ -54,16 +54,28 @@ def layer_norm(
     """
     checked("layer_norm", name, x, least=1, eps=eps)
     *lead, last = distinct(x.axes)
+    row = term(lead)
     if composed:
-        full, count, row = term((*lead, last)), x.shape[-1], term(lead)
         return _centred(
-            "layer_norm", x, full, row, last, eps, count, name, weight_init, bias_init, {}
+            "layer_norm",
+            x,
+            term((*lead, last)),
+            row,
+            last,
+            eps,
+            x.shape[-1],
+            name,
+            weight_init,
+            bias_init,
+            {},
         )
     name = x.graph.unique_name(name or "layer_norm")
-    x_term, row, c = term((*lead, f"^{last}")), term(lead), f"^{last}"
+    last = f"^{last}"
+    full = term((*lead, last))
     return launch_first(
         name,
-        f"{x_term}, {c}, {c} -> {x_term}, {row}, {row}",  # mean and 1 / std of each row serve the gradient
+        # mean and 1 / std of each row serve the gradient
+        f"{full}, {last}, {last} -> {full}, {row}, {row}",
         [x, *parameters(x, name, x.shape[-1:], True, weight_init, bias_init)],
         kernel=_normalize_rows.bind(eps=eps),
         backward=_layer_norm_backward,
@@ -90,18 +102,25 @@ def rms_norm(
     """
     checked("rms_norm", name, x, least=1, eps=eps)
     axes = distinct(x.axes)
-    full = term(axes)
-    row = term(axes[:-1])
-    last = axes[-1]
     name = x.graph.unique_name(name or "rms_norm")
     weight = x.graph.parameter(f"{name}.weight", x.shape[-1:], weight_init, x.dtype)
     numbers = {"count": float(x.shape[-1]), "eps": eps}
+    read = {"x": (x, term(axes))}
     with x.graph.following(name):
-        square = formula(f"{name}.square", "x * x / count", {"x": (x, full)}, row, numbers=numbers)
-    inputs = {"x": (x, full), "square": (square, row), "weight": (weight, last)}
-    backward = partial(_rms_backward, numbers=numbers)
+        square = formula(
+            f"{name}.square",
+            "x * x / count",
+            read,
+            term(axes[:-1]),
+            numbers=numbers,
+        )
     return formula(
-        name, "x / sqrt(square + eps) * weight", inputs, full, backward=backward, numbers=numbers
+        name,
+        "x / sqrt(square + eps) * weight",
+        {**read, "square": (square, term(axes[:-1])), "weight": (weight, axes[-1])},
+        term(axes),
+        backward=partial(_rms_backward, numbers=numbers),
+        numbers=numbers,
     )
 
 
@@ -117,13 +136,23 @@ def _rms_backward(
         row,
         numbers=numbers,
     )
-    text = "(g * weight - x * dot / (square + eps)) / sqrt(square + eps)"
-    gx = formula(f"{op.name}.dx", text, by_name | {"dot": (dot, row)}, full, numbers=numbers)
-    text = "g * x / sqrt(square + eps)"
+    gx = formula(
+        f"{op.name}.dx",
+        "(g * weight - x * dot / (square + eps)) / sqrt(square + eps)",
+        by_name | {"dot": (dot, row)},
+        full,
+        numbers=numbers,
+    )
     return (
         gx,
         None,
-        formula(f"{op.name}.dweight", text, _pick(by_name, "gx", "square"), last, numbers=numbers),
+        formula(
+            f"{op.name}.dweight",
+            "g * x / sqrt(square + eps)",
+            _pick(by_name, "gx", "square"),
+            last,
+            numbers=numbers,
+        ),
     )
 
 
@@ -162,18 +191,15 @@ def group_norm(
         raise ValueError(
             f"{where}: first values are given, but there are no parameters: affine is False"
         )
-    batch, *rest = distinct((x.axes[0], *x.axes[2:]), ("g", "c"))
-    full, row = term((batch, "(g c)", *rest)), term((batch, "g"))
-    count = prod(x.shape[1:]) // num_groups
-    channel = "(g c)" if affine else ""
+    axes = distinct((x.axes[0], *x.axes[2:]), ("g", "c"))
     return _centred(
         "group_norm",
         x,
-        full,
-        row,
-        channel,
+        term((axes[0], "(g c)", *axes[1:])),
+        term((axes[0], "g")),
+        "(g c)" if affine else "",
         eps,
-        count,
+        prod(x.shape[1:]) // num_groups,
         name,
         weight_init,
         bias_init,
@@ -227,11 +253,28 @@ def _centred(
     with graph.following(name):
         inputs = {"x": (x, full)}
         inputs["mean"] = (
-            formula(f"{name}.mean", "x / count", inputs, row, numbers=numbers, sizes=sizes),
+            formula(
+                f"{name}.mean",
+                "x / count",
+                inputs,
+                row,
+                numbers=numbers,
+                sizes=sizes,
+            ),
             row,
         )
         text = "(x - mean) * (x - mean) / count"
-        inputs["var"] = formula(f"{name}.var", text, inputs, row, numbers=numbers, sizes=sizes), row
+        inputs["var"] = (
+            formula(
+                f"{name}.var",
+                text,
+                inputs,
+                row,
+                numbers=numbers,
+                sizes=sizes,
+            ),
+            row,
+        )
     text = "(x - mean) / sqrt(var + eps)"
     backward = partial(_centred_backward, numbers=numbers, sizes=sizes)
     if channel:
@@ -239,7 +282,15 @@ def _centred(
         weight, bias = parameters(x, name, shape, True, weight_init, bias_init)
         inputs |= {"weight": (weight, channel), "bias": (bias, channel)}
         text += " * weight + bias"
-    return formula(name, text, inputs, full, backward=backward, numbers=numbers, sizes=sizes)
+    return formula(
+        name,
+        text,
+        inputs,
+        full,
+        backward=backward,
+        numbers=numbers,
+        sizes=sizes,
+    )
 
 
 def _centred_backward(
@@ -251,7 +302,14 @@ def _centred_backward(
     scaled, weights = ("g * weight", ("weight",)) if channels else ("g", ())
 
     def launch(what: str, text: str, inputs: Mapping[str, Term], out: str) -> LogicalRegion:
-        return formula(f"{op.name}.{what}", text, inputs, out, numbers=numbers, sizes=sizes)
+        return formula(
+            f"{op.name}.{what}",
+            text,
+            inputs,
+            out,
+            numbers=numbers,
+            sizes=sizes,
+        )
 
     sums = launch("sum", f"{scaled} / count", _pick(by_name, "g", *weights), row)
     dot = launch(
@@ -289,14 +347,21 @@ def _layer_norm_backward(
 ) -> tuple[LogicalRegion, ...]:
     assert gy is not None, "only the first output is public"
     (x_term, c, _), (_, row, _) = terms(op)
-    x, weight, _ = op.inputs
-    _, mean, scale = op.outputs
     read = f"{x_term}, {x_term}, {row}, {row}"
-    given = [gy, x, mean, scale]
-    pattern = f"{read}, {c} -> {x_term}"
-    gx = launch_first(f"{op.name}.dx", pattern, [*given, weight], kernel=_gradient_rows, flops=10)
+    given = [gy, op.inputs[0], *op.outputs[1:]]
+    gx = launch_first(
+        f"{op.name}.dx",
+        f"{read}, {c} -> {x_term}",
+        [*given, op.inputs[1]],
+        kernel=_gradient_rows,
+        flops=10,
+    )
     return gx, *launch_all(
-        f"{op.name}.sums", f"{read} -> {c}, {c}", given, kernel=_row_sums, flops=5
+        f"{op.name}.sums",
+        f"{read} -> {c}, {c}",
+        given,
+        kernel=_row_sums,
+        flops=5,
     )
 
 
@@ -323,9 +388,9 @@ def _is_sum_of_two(op: Operator) -> bool:
 
 @partial(Kernel, is_compiled=True, is_captured=True, cuda=gpu_rows.normalize_sum)
 def _normalize_sum(ctx: Context, a: Array, b: Array, *rest: Array, eps: float) -> None:
-    weight, bias, y, mean, scale, total = rest
+    *others, total = rest
     ctx.xp.add(a, b, out=total)
-    _normalize_rows(ctx, total, weight, bias, y, mean, scale, eps=eps)
+    _normalize_rows(ctx, total, *others, eps=eps)
 
 
 @partial(

@@ -80,27 +80,41 @@ def clip_by_global_norm(
     Returns:
         parameter -> clipped gradient, in the same order.
     """
-    graph = loss.graph
-    squares = [
-        update(f"{p.name}.square", p, [g], kernel=_SQUARE, sums=1, flops=2)[0]
+    scalars = [
+        update(
+            f"{p.name}.square",
+            p,
+            [g],
+            kernel=_SQUARE,
+            sums=1,
+            flops=2,
+        )[0]
         for p, g in gradients.items()
     ]
+    if overflow is not None:
+        scalars.append(overflow)
     with beside(loss):
-        scalars = squares if overflow is None else [*squares, overflow]
-        kernel = _root_of_sum.bind(is_scaled=overflow is not None)
         norm = launch_first(
             name,
             f"{', '.join('.' * len(scalars))} -> .",
             scalars,
-            kernel=kernel,
-            flops=len(squares),
+            kernel=_root_of_sum.bind(is_scaled=overflow is not None),
+            flops=len(gradients),
         )
-    graph.output(name, norm)
+    loss.graph.output(name, norm)
     kernel = assign.bind(
         program=program("out = g * min(1, most / (norm + 1e-6))", "g norm out", {"most": max_norm})
     )
     return {
-        p: update(f"{p.name}.clipped", p, [g], kernel=kernel, scalars=[norm], values=1, flops=1)[0]
+        p: update(
+            f"{p.name}.clipped",
+            p,
+            [g],
+            kernel=kernel,
+            scalars=[norm],
+            values=1,
+            flops=1,
+        )[0]
         for p, g in gradients.items()
     }
 
@@ -130,7 +144,13 @@ def loss_scale(loss: LogicalRegion) -> LogicalRegion | None:
     policy = loss.graph.precision.loss_scale
     if policy is None:
         return None
-    return loss.graph.parameter("loss_scale", (), policy.first, "float32", trainable=False)
+    return loss.graph.parameter(
+        "loss_scale",
+        (),
+        policy.first,
+        "float32",
+        trainable=False,
+    )
 
 
 def unscale(
@@ -140,13 +160,12 @@ def unscale(
 
     The scale of the next step is set too: the state `loss_scale`, with `finite_steps` in a row since it changed.
     """
-    graph = loss.graph
     policy = loss.graph.precision.loss_scale
     assert policy is not None
     unscaled = {}
     counts = []
     for p, g in gradients.items():
-        made = update(
+        unscaled[p], count = update(
             f"{p.name}.unscaled",
             p,
             [g],
@@ -156,16 +175,30 @@ def unscale(
             sums=1,
             flops=2,
         )
-        unscaled[p], count = made
         counts.append(count)
-    finite = graph.parameter("finite_steps", (), 0.0, "int64", trainable=False)
+    finite = loss.graph.parameter(
+        "finite_steps",
+        (),
+        0.0,
+        "int64",
+        trainable=False,
+    )
     with beside(loss):
         pattern = f"{', '.join('.' * len(counts))} -> ."
-        overflow = launch_first("overflow", pattern, counts, kernel=_add_up, flops=len(counts))
-        kernel = _adjust.bind(policy=policy)
-        states = [scale, finite]
-        graph.launch(
-            "loss_scaling", "., ., . ->", [*states, overflow], kernel=kernel, writes=states, flops=1
+        overflow = launch_first(
+            "overflow",
+            pattern,
+            counts,
+            kernel=_add_up,
+            flops=len(counts),
+        )
+        loss.graph.launch(
+            "loss_scaling",
+            "., ., . ->",
+            [scale, finite, overflow],
+            kernel=_adjust.bind(policy=policy),
+            writes=[scale, finite],
+            flops=1,
         )
     return unscaled, overflow
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from numbers import Real
 
 from ops.building import check_positive
@@ -10,7 +10,15 @@ from ops.expressions.assign import assign_each_step, assign_to_each, assign_toge
 from ops.expressions.program import program
 from ops.optim.gradients import Gradients
 from ops.optim.groups import ParameterGroup, Rate, Scope, Which, check_flag
-from ops.optim.updating import ByRow, UpdateRule, by_parameter, check_betas, descent, state_of
+from ops.optim.updating import (
+    ByRow,
+    Controls,
+    UpdateRule,
+    by_parameter,
+    check_betas,
+    descent,
+    state_of,
+)
 from taskflow import LogicalRegion, add_parts, by_parts, collect_rarely, update
 
 _DECAYED = "d = g + decay * p; "
@@ -214,16 +222,14 @@ def adama(
     for p, g in by_part.items():
         add_parts(f"{p.name}.moments", g, states[p], kernel=moments, flops=5)
     for p, kept in states.items():
-        with_decay = rule.numbers_of(p, numbers)
-        step = assign_together.bind(program=program(_ADAMA, "p m v rate", with_decay, _CORRECTIONS))
-        inputs = [p, *kept]
+        step = program(_ADAMA, "p m v rate", rule.numbers_of(p, numbers), _CORRECTIONS)
         update(
             f"{p.name}.adama",
             p,
-            inputs,
-            kernel=step,
+            [p, *kept],
+            kernel=assign_together.bind(program=step),
             scalars=[controls.rates[p]],
-            writes=inputs,
+            writes=[p, *kept],
             flops=12,
         )
     return by_parameter(by_part)
@@ -257,36 +263,41 @@ def lamb(
     gradients, controls = rule.prepare()
     step = program(_LAMB_STEP, "p way weight_square way_square rate")
     for region, gradient in gradients.items():
-        kept = [state_of(region, state) for state in ("lamb_m", "lamb_v")]
-        with_decay = rule.numbers_of(region, numbers)
-        direction = program(
-            _DIRECTION, "p g m v way weight_square way_square", with_decay, _CORRECTIONS
-        )
-        guarded, scalars = controls.guard(direction, outputs=3)
-        way, *norms = update(
-            f"{region.name}.way",
-            region,
-            [region, gradient, *kept],
-            kernel=assign_each_step.bind(program=guarded),
-            scalars=scalars,
-            writes=kept,
-            values=1,
-            sums=2,
-            flops=20,
-        )
+        way, *norms = _way(region, gradient, rule.numbers_of(region, numbers), controls)
         guarded, scalars = controls.guard(step, [*norms, controls.rates[region]])
-        kernel = assign_together.bind(program=guarded)
-        inputs = [region, way]
         update(
             f"{region.name}.lamb",
             region,
-            inputs,
-            kernel=kernel,
+            [region, way],
+            kernel=assign_together.bind(program=guarded),
             scalars=scalars,
             writes=[region],
             flops=2,
         )
     return by_parameter(gradients)
+
+
+def _way(
+    region: LogicalRegion,
+    gradient: LogicalRegion,
+    numbers: Mapping[str, float],
+    controls: Controls,
+) -> tuple[LogicalRegion, ...]:
+    """The direction of a step, and the squares of the norms of the parameter and of it."""
+    kept = [state_of(region, state) for state in ("lamb_m", "lamb_v")]
+    direction = program(_DIRECTION, "p g m v way weight_square way_square", numbers, _CORRECTIONS)
+    guarded, scalars = controls.guard(direction, outputs=3)
+    return update(
+        f"{region.name}.way",
+        region,
+        [region, gradient, *kept],
+        kernel=assign_each_step.bind(program=guarded),
+        scalars=scalars,
+        writes=kept,
+        values=1,
+        sums=2,
+        flops=20,
+    )
 
 
 def adagrad(
@@ -320,12 +331,15 @@ def adagrad(
         initial_accumulator_value=initial_accumulator_value,
         **numbers,
     )
-    text = "d = g + decay * p; s = s + d * d; p = p - rate / slow * d / (sqrt(s) + eps)"
-    states = {"s": "adagrad_sum"}
-    each_step = "slow = 1 + (t - 1) * lr_decay"
-    by_rows = ByRow.WHERE_FEWER
-    first = initial_accumulator_value
-    return rule.update_each(text, states, numbers, each_step, flops=7, init=first, by_rows=by_rows)
+    return rule.update_each(
+        "d = g + decay * p; s = s + d * d; p = p - rate / slow * d / (sqrt(s) + eps)",
+        {"s": "adagrad_sum"},
+        numbers,
+        "slow = 1 + (t - 1) * lr_decay",
+        flops=7,
+        init=initial_accumulator_value,
+        by_rows=ByRow.WHERE_FEWER,
+    )
 
 
 def rmsprop(

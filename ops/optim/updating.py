@@ -26,7 +26,7 @@ from ops.optim.groups import (
     gradients_at_loss,
 )
 from ops.tables.rows import RowGradient, row_gradients, set_makers_aside, update_rows
-from taskflow import Array, Context, Kernel, LogicalRegion, collect_rarely, update
+from taskflow import Array, Context, Graph, Kernel, LogicalRegion, collect_rarely, update
 
 
 class ByRow(Enum):
@@ -91,28 +91,24 @@ class UpdateRule:
     def prepare(self) -> tuple[Gradients, Controls]:
         """The gradients of its parameters, clipped, in the order in which they are made; and what steers updates."""
         loss = self.loss
-        graph = self.loss.graph
         scope = self.scope
-        if scope.state("learning_rate") in graph.regions:
+        if scope.state("learning_rate") in loss.graph.regions:
             raise ValueError(
                 f"{self.kind}: the graph has an optimizer called '{scope.name}': name= is another one's"
             )
-        parameters = scope.chosen(self.kind, graph)
+        parameters = scope.chosen(self.kind, loss.graph)
         scale = loss_scale(loss)
         gradients = gradients_at_loss(loss, parameters, scale)
-        graph.output(scope.state("loss"), loss)
-        made = {r.name: k for k, op in enumerate(graph.operators) for r in op.outputs}
-        # an update need not wait for the all-reduce of a later gradient
-        order = dict(sorted(gradients.items(), key=lambda pair: made[pair[1].name]))
+        loss.graph.output(scope.state("loss"), loss)
+        gradients = _as_made(loss.graph, gradients)
         overflow = None
-        if scale is not None and order:
-            order, overflow = unscale(order, scale, loss)
+        if scale is not None and gradients:
+            gradients, overflow = unscale(gradients, scale, loss)
         rates = self._learning_rates(parameters)
-        if self.clip_norm is not None and order:
-            order = clip_by_global_norm(
-                order, self.clip_norm, loss, scope.state("gradient_norm"), overflow
-            )
-        return order, Controls(rates, overflow)
+        if self.clip_norm is not None and gradients:
+            norm = scope.state("gradient_norm")
+            gradients = clip_by_global_norm(gradients, self.clip_norm, loss, norm, overflow)
+        return gradients, Controls(rates, overflow)
 
     def _learning_rates(
         self, parameters: Sequence[LogicalRegion]
@@ -168,32 +164,36 @@ class UpdateRule:
             ValueError: a table is always updated by rows, and has a weight decay.
         """
         gradients, controls = self.prepare()
-        own_numbers = {p: self.numbers_of(p, numbers) for p in gradients}
-        by_row = self._by_row(
-            gradients, by_rows, {p: values.get("decay", 0.0) for p, values in own_numbers.items()}
-        )
+        by_row = self._by_row(gradients, by_rows, numbers)
         for p, g in gradients.items():
-            values = own_numbers[p]
-            unguarded = program(text, " ".join(["p g", *states, "rate"]), values, each_step)
+            arguments = " ".join(["p g", *states, "rate"])
+            unguarded = program(text, arguments, self.numbers_of(p, numbers), each_step)
             steps, scalars = controls.guard(unguarded, [controls.rates[p]])
             kept = [state_of(p, state, init) for state in states.values()]
             name = f"{p.name}.{self.kind}"
             if p in by_row:
                 update_rows(name, p, by_row[p], kept, scalars, steps, flops)
                 continue
-            inputs, writes = [p, g, *kept], [p, *kept]
-            kernel = assign_together.bind(program=steps)
-            update(name, p, inputs, kernel=kernel, scalars=scalars, writes=writes, flops=flops)
+            update(
+                name,
+                p,
+                [p, g, *kept],
+                kernel=assign_together.bind(program=steps),
+                scalars=scalars,
+                writes=[p, *kept],
+                flops=flops,
+            )
         return by_parameter(gradients)
 
     def _by_row(
-        self, gradients: Gradients, by_rows: ByRow, decays: Mapping[LogicalRegion, float]
+        self, gradients: Gradients, by_rows: ByRow, numbers: Mapping[str, float]
     ) -> Mapping[LogicalRegion, RowGradient]:
         """The parameters that are updated by rows; a gradient that is clipped or scaled is none of look-ups alone.
 
         What makes their whole gradients is set aside.
         """
         looked_up = row_gradients(self.loss.graph, gradients) if by_rows is not ByRow.NEVER else {}
+        decays = {p: self.numbers_of(p, numbers)["decay"] for p in looked_up}
         for p in looked_up if by_rows is ByRow.ALWAYS else ():
             if decays[p]:
                 raise ValueError(
@@ -205,6 +205,12 @@ class UpdateRule:
         chosen = {p: g for p, g in looked_up.items() if is_fewer[p] and not decays[p]}
         set_makers_aside(self.loss.graph, chosen.values())
         return chosen
+
+
+def _as_made(graph: Graph, gradients: Gradients) -> Gradients:
+    """In the order of their operators: an update need not wait for the all-reduce of a later gradient."""
+    made = {r.name: k for k, op in enumerate(graph.operators) for r in op.outputs}
+    return dict(sorted(gradients.items(), key=lambda pair: made[pair[1].name]))
 
 
 def descent(
@@ -236,13 +242,29 @@ def descent(
 def _learning_rate(loss: LogicalRegion, lr: Rate, name: str, steps_name: str) -> LogicalRegion:
     """The state of a rate; with a schedule also the number of steps, and the operator that advances both."""
     graph = loss.graph
-    rate = graph.parameter(name, (), lr(0) if callable(lr) else lr, loss.dtype, trainable=False)
+    rate = graph.parameter(
+        name,
+        (),
+        lr(0) if callable(lr) else lr,
+        loss.dtype,
+        trainable=False,
+    )
     if callable(lr):
-        steps = graph.parameter(steps_name, (), 0.0, "int64", trainable=False)
-        kernel = _advance.bind(schedule=Named(lr))
+        steps = graph.parameter(
+            steps_name,
+            (),
+            0.0,
+            "int64",
+            trainable=False,
+        )
         with beside(loss):
             graph.launch(
-                "schedule", "., . ->", [rate, steps], kernel=kernel, writes=[rate, steps], flops=1
+                "schedule",
+                "., . ->",
+                [rate, steps],
+                kernel=_advance.bind(schedule=Named(lr)),
+                writes=[rate, steps],
+                flops=1,
             )
     return rate
 
@@ -263,5 +285,9 @@ def by_parameter(gradients: Mapping[LogicalRegion, LogicalRegion]) -> Gradients:
 def state_of(region: LogicalRegion, name: str, init: float = 0.0) -> LogicalRegion:
     """The state `<region>.<name>` of the region's shape."""
     return region.graph.parameter(
-        f"{region.name}.{name}", region.shape, init, region.dtype, trainable=False
+        f"{region.name}.{name}",
+        region.shape,
+        init,
+        region.dtype,
+        trainable=False,
     )

@@ -89,19 +89,18 @@ def launch_cell(gates: LogicalRegion, c: LogicalRegion) -> State:
     return new_h, new_c
 
 
-def _cell_backward(
-    op: Operator, gh: LogicalRegion | None, gc: LogicalRegion | None, gactive: LogicalRegion | None
-) -> State:
+def _cell_backward(op: Operator, *gradients: LogicalRegion | None) -> State:
     """The gradients of the gates and of c, from those of h' and c' that flow."""
-    assert gactive is None, "only the state is public"
+    assert gradients[2] is None, "only the state is public"
     narrow, wide = terms(op)[1][1:]
-    known = {name: g for name, g in (("gh", gh), ("flowing", gc)) if g is not None}
-    _, new_c, active = op.outputs
-    steps = lstm_gradient(["gh"] * (gh is not None), "flowing" if gc is not None else None)
+    flowing = [g for g in gradients if g is not None]
+    steps = lstm_gradient(
+        ["gh"] * (gradients[0] is not None), "flowing" if gradients[1] is not None else None
+    )
     gates, c = launch_all(
         f"{op.name}.dx",
-        f"{narrow}, " * len(known) + f"{narrow}, {narrow}, {wide} -> {wide}, {narrow}",
-        [*known.values(), op.inputs[-1], new_c, active],
+        f"{narrow}, " * len(flowing) + f"{narrow}, {narrow}, {wide} -> {wide}, {narrow}",
+        [*flowing, op.inputs[-1], *op.outputs[1:]],
         kernel=assign.bind(program=steps),
         flops=20,
     )

@@ -25,18 +25,17 @@ def lstm_fused(
 ) -> tuple[LogicalRegion, State]:
     """The hidden states, (batch, steps, hidden), and the last state, (batch, 1, hidden) each; `x` as they are."""
     b, s = distinct(x.axes[:2], ("g", "h", "i", "m"))
-    _, weight_hh, *biases = weights.regions
     state = initial or ()
-    gates = _input_gates(x, weights)
     wide = f"{b} ^{s} ^g ^h"
     narrow = f"{b} ^{s} ^h"
     last = f"{b} 1 ^h"
-    before = [f"{b} 1 ^m", last] if state else []
-    read = [wide, "^g ^h ^m", *["^g ^h"] * len(biases), *before]
+    read = [wide, "^g ^h ^m", *["^g ^h"] * (len(weights.regions) - 2)]
+    if state:
+        read += [f"{b} 1 ^m", last]
     hs, h, c, *_ = launch_all(
         f"{weights.name}.steps",
         f"{', '.join(read)} -> {narrow}, {last}, {last}, {narrow}, {wide}",  # the last two serve the gradient
-        [gates, weight_hh, *biases, *state],
+        [_input_gates(x, weights), *weights.regions[1:], *state],
         kernel=_steps.bind(has_state=bool(state)),
         backward=partial(_steps_backward, name=weights.name, has_state=bool(state)),
         flops=2 + 10 / weights.hidden_size,
@@ -69,63 +68,57 @@ def _input_gates_backward(op: Operator, gy: LogicalRegion) -> tuple[LogicalRegio
 
 
 def _steps_backward(
-    op: Operator,
-    ghs: LogicalRegion | None,
-    gh: LogicalRegion | None,
-    gc: LogicalRegion | None,
-    gcs: LogicalRegion | None,
-    gactive: LogicalRegion | None,
-    *,
-    name: str,
-    has_state: bool,
+    op: Operator, *gradients: LogicalRegion | None, name: str, has_state: bool
 ) -> tuple[LogicalRegion, ...]:
-    assert gcs is None and gactive is None, "only the hidden states and the last state are public"
-    (wide, weight_term, *rest), (narrow, last, *_) = terms(op)
-    weight, *given = op.inputs[1:]
-    bias_count = len(given) - 2 * has_state
-    state_terms = rest[bias_count:]
-    state = given[bias_count:]
-    *_, cs, active = op.outputs
-    flowing = [(narrow, ghs), (last, gh), (last, gc)]
-    read = [
-        *((term, g) for term, g in flowing if g is not None),
-        *zip(state_terms[1:], state[1:]),
-        (narrow, cs),
-        (wide, active),
-        (weight_term, weight),
-    ]
-    patterns, regions = zip(*read, strict=True)
-    has = tuple(g is not None for _, g in flowing)
-    ggates, *gstate = launch_all(
+    assert gradients[3:] == (None, None), "only the hidden states and the last state are public"
+    read = terms(op)[0]
+    patterns, regions = zip(*_read_backward(op, gradients, has_state), strict=True)
+    made = launch_all(
         f"{op.name}.dx",
-        f"{', '.join(patterns)} -> {', '.join([wide, *state_terms])}",
+        f"{', '.join(patterns)} -> {', '.join([read[0], *(read[-2:] if has_state else ())])}",
         regions,
-        kernel=_steps_gradient.bind(has=has, has_state=has_state),
+        kernel=_steps_gradient.bind(
+            has=tuple(g is not None for g in gradients[:3]), has_state=has_state
+        ),
         flops=2 + 20 / op.extents["h"],
     )
-    return ggates, *_parameter_gradients(op, ggates, name, state, bias_count), *gstate
+    return made[0], *_parameter_gradients(op, made[0], name, has_state), *made[1:]
+
+
+def _read_backward(
+    op: Operator, gradients: Sequence[LogicalRegion | None], has_state: bool
+) -> list[tuple[str, LogicalRegion]]:
+    """What `_steps_gradient` reads, with its terms."""
+    inputs, (narrow, last, *_) = terms(op)
+    read = [(term, g) for term, g in zip((narrow, last, last), gradients) if g is not None]
+    if has_state:
+        read.append((inputs[-1], op.inputs[-1]))
+    read += [(narrow, op.outputs[3]), (inputs[0], op.outputs[4])]
+    return [*read, (inputs[1], op.inputs[1])]
 
 
 def _parameter_gradients(
-    op: Operator, ggates: LogicalRegion, name: str, state: Sequence[LogicalRegion], bias_count: int
+    op: Operator, ggates: LogicalRegion, name: str, has_state: bool
 ) -> list[LogicalRegion]:
     """Of the weight, and of the biases, which share one."""
     b, s, *_ = terms(op)[0][0].split()
-    before = [(f"{b} 1 m", state[0])] if state else []
-    patterns, regions = zip(
-        (f"{b} {s} g h", ggates), (f"{b} {s} m", op.outputs[0]), *before, strict=True
+    gweight = launch_first(
+        f"{name}.dweight_hh",
+        f"{b} {s} g h, {b} {s} m{f', {b} 1 m' if has_state else ''} -> g h m",
+        [ggates, op.outputs[0], *(op.inputs[-2:-1] if has_state else ())],
+        kernel=_state_weight_gradient,
     )
-    pattern = f"{', '.join(patterns)} -> g h m"
-    gradients = [
-        launch_first(f"{name}.dweight_hh", pattern, regions, kernel=_state_weight_gradient)
-    ]
-    if bias_count:
-        pattern = f"{b} {s} g h -> g h"
-        gbias = launch_first(
-            f"{name}.dbias", pattern, [ggates], kernel=products.bias_gradient, flops=1
-        )
-        gradients += [gbias] * bias_count
-    return gradients
+    biases = len(op.inputs) - 2 - 2 * has_state
+    if not biases:
+        return [gweight]
+    gbias = launch_first(
+        f"{name}.dbias",
+        f"{b} {s} g h -> g h",
+        [ggates],
+        kernel=products.bias_gradient,
+        flops=1,
+    )
+    return [gweight, *[gbias] * biases]
 
 
 # -- kernels: gates are (batch, steps, 4, hidden) in the order i, f, g, o; states lack the 4 ---------------------------

@@ -52,7 +52,12 @@ def gru_cell(
         pattern = f"{wide}, {wide}, {narrow} -> {narrow}"
         inputs = [from_x, from_h, h]
         return launch_first(
-            f"{step}.cell", pattern, inputs, kernel=GRU, backward=_backward, flops=10
+            f"{step}.cell",
+            pattern,
+            inputs,
+            kernel=GRU,
+            backward=_backward,
+            flops=10,
         )
 
     return step_of_hidden("gru", x, h, weights, name, cell)
@@ -93,7 +98,13 @@ def gru(
 def _backward(op: Operator, g: LogicalRegion) -> tuple[LogicalRegion, ...]:
     (wide, _, narrow), _ = terms(op)
     pattern = f"{narrow}, {wide}, {wide}, {narrow} -> {wide}, {wide}, {narrow}"
-    return launch_all(f"{op.name}.dx", pattern, [g, *op.inputs], kernel=GRU_GRADIENT, flops=20)
+    return launch_all(
+        f"{op.name}.dx",
+        pattern,
+        [g, *op.inputs],
+        kernel=GRU_GRADIENT,
+        flops=20,
+    )
 
 
 # -- plain networks ----------------------------------------------------------------------------------------------------

@@ -169,12 +169,12 @@ class Stack:
         states = []
         for layer in range(self.layers):
             steps = [self.drop(layer, x, t) for t, x in enumerate(steps)]
-            one = steps[0]
             weights = self.weights(layer, steps[0])
             if initial:
                 state = initial[layer]
             else:
-                state = (zero_state(one.shape[:-1], one.axes[:-1], weights),) * STATES[self.kind]
+                zero = zero_state(steps[0].shape[:-1], steps[0].axes[:-1], weights)
+                state = (zero,) * STATES[self.kind]
             for t, x in enumerate(steps):
                 with in_group(weights, t, self.group):
                     state = cell(x, *state, weights)
@@ -216,16 +216,30 @@ def zero_state(
     """Zeros for the first step, (*extents, hidden), whose axes are called `axes` if operators' own names allow it."""
     graph = weights.regions[0].graph
     lead = distinct(axes, ("g", "h", "i", "m"))
-    sizes, pattern = (
-        {**dict(zip(lead, extents, strict=True)), "h": weights.hidden_size},
-        f"-> {term((*lead, 'h'))}",
-    )
-    name = f"{weights.name}.zero"
-    dtype = weights.regions[0].dtype
     with graph.following(f"{weights.name}.t0"):
         return first(
-            graph.launch(name, pattern, [], kernel=products.zero, sizes=sizes, dtype=dtype)
+            graph.launch(
+                f"{weights.name}.zero",
+                f"-> {term((*lead, 'h'))}",
+                [],
+                kernel=products.zero,
+                sizes={**dict(zip(lead, extents, strict=True)), "h": weights.hidden_size},
+                dtype=weights.regions[0].dtype,
+            )
         )
+
+
+def _check_states(where: str, x: LogicalRegion, states: Mapping[str, LogicalRegion]) -> None:
+    for role, region in {"x": x, **states}.items():
+        check_region(where, region, role)
+    shape = states["h"].shape
+    if (
+        any(region.shape != shape for region in states.values())
+        or not shape
+        or shape[:-1] != x.shape[:-1]
+    ):
+        *others, last = [f"'{r.name}' is {r.shape}" for r in (x, *states.values())]
+        raise ValueError(f"{where}: {', '.join(others)} and {last}")
 
 
 def weights_of_step(
@@ -244,13 +258,8 @@ def weights_of_step(
     """
     name = weights.name if weights else name or kind
     where = f"{kind} '{name}'"
-    for role, region in {"x": x, **states}.items():
-        check_region(where, region, role)
+    _check_states(where, x, states)
     h = states["h"]
-    shapes = {region.shape for region in states.values()}
-    if len(shapes) > 1 or not h.shape or h.shape[:-1] != x.shape[:-1]:
-        *others, last = [f"'{r.name}' is {r.shape}" for r in (x, *states.values())]
-        raise ValueError(f"{where}: {', '.join(others)} and {last}")
     if weights is None:
         name = x.graph.unique_name(name, "t0")
         return recurrent_weights(x.graph, name, gates, x.shape[-1], h.shape[-1], dtype=x.dtype)
@@ -301,11 +310,19 @@ def _product(
     lead = distinct(x.axes[:-1], ("g", "h", "i", "m"))
     parameters = weights.regions[0 if which == "ih" else 1 :: 2]
     bias = ", g h" * (len(parameters) - 1)
-    pattern = f"{term((*lead, axis))}, g h {axis}{bias} -> {term((*lead, 'g', 'h'))}"
-    is_first = name.removesuffix(".hidden") == chain
-    backward = partial(product_backward, name=weights.name, key=(chain, which), is_first=is_first)
-    kernel = products.product.bind(axis=axis)
-    return launch_first(name, pattern, [x, *parameters], kernel=kernel, backward=backward, flops=2)
+    return launch_first(
+        name,
+        f"{term((*lead, axis))}, g h {axis}{bias} -> {term((*lead, 'g', 'h'))}",
+        [x, *parameters],
+        kernel=products.product.bind(axis=axis),
+        backward=partial(
+            product_backward,
+            name=weights.name,
+            key=(chain, which),
+            is_first=name.removesuffix(".hidden") == chain,
+        ),
+        flops=2,
+    )
 
 
 def product_backward(
@@ -320,31 +337,51 @@ def product_backward(
         key: the first step of the chain, and which weights `op` reads: `ih`, `hh` or both.
         is_first: whether `op` is of that step.
     """
-    _, *which = key
-    count = len(which)
-    (read, (y_term,)) = terms(op)
-    launch = g.graph.launch
-    pending = g.graph.pending
-    made: list[LogicalRegion | None] = []
-    for role, x, weight, region in zip("xh", read[:count], read[count:], op.inputs[count:]):
-        pattern = f"{y_term}, {weight} -> {x}"
-        made.append(
-            launch_first(f"{op.name}.d{role}", pattern, [g, region], kernel=products.input_gradient)
-        )
-    pending.setdefault(key, []).append((g, *op.inputs[:count]))
+    count = len(key) - 1
+    made = _input_gradients(op, g, count)
+    g.graph.pending.setdefault(key, []).append((g, *op.inputs[:count]))
     if not is_first:
-        return *made, *[None] * (len(read) - count)
-    gs, *factors = zip(*pending.pop(key), strict=True)
-    steps = len(gs)
-    all_gates = ", ".join([y_term] * len(gs))
-    for what, x, weight, xs in zip(which, read, read[count:], factors):
-        pattern, inputs = f"{all_gates}, {', '.join([x] * steps)} -> {weight}", [*gs, *xs]
-        kernel = products.weight_gradient
-        made.append(
-            launch_first(f"{name}.dweight_{what}", pattern, inputs, kernel=kernel, flops=2 * steps)
+        return *made, *[None] * (len(op.inputs) - count)
+    return *made, *_parameter_gradients(op, name, key[1:], g.graph.pending.pop(key))
+
+
+def _input_gradients(op: Operator, g: LogicalRegion, count: int) -> list[LogicalRegion]:
+    read, (y_term,) = terms(op)
+    return [
+        launch_first(
+            f"{op.name}.d{role}",
+            f"{y_term}, {weight} -> {x}",
+            [g, region],
+            kernel=products.input_gradient,
         )
-    if biases := len(read) - 2 * count:
-        dbias = f"{name}.dbias" if count > 1 else f"{name}.dbias_{which[0]}"
-        gbias = launch(dbias, f"{all_gates} -> g h", gs, kernel=products.bias_gradient, flops=steps)
-        made += [first(gbias)] * biases
-    return tuple(made)
+        for role, x, weight, region in zip("xh", read[:count], read[count:], op.inputs[count:])
+    ]
+
+
+def _parameter_gradients(
+    op: Operator, name: str, which: Sequence[str], steps: Sequence[tuple[LogicalRegion, ...]]
+) -> list[LogicalRegion]:
+    """Of all steps: of each its gradient, and what its weights were multiplied with."""
+    read, (y_term,) = terms(op)
+    gs, *factors = zip(*steps, strict=True)
+    all_gates = ", ".join([y_term] * len(gs))
+    made = [
+        launch_first(
+            f"{name}.dweight_{what}",
+            f"{all_gates}, {', '.join([x] * len(gs))} -> {weight}",
+            [*gs, *xs],
+            kernel=products.weight_gradient,
+            flops=2 * len(gs),
+        )
+        for what, x, weight, xs in zip(which, read, read[len(which) :], factors)
+    ]
+    if biases := len(read) - 2 * len(which):
+        gbias = launch_first(
+            f"{name}.dbias" if len(which) > 1 else f"{name}.dbias_{which[0]}",
+            f"{all_gates} -> g h",
+            gs,
+            kernel=products.bias_gradient,
+            flops=len(gs),
+        )
+        made += [gbias] * biases
+    return made

@@ -57,8 +57,7 @@ def _add(ctx: Context, flat: Array, whole: Sequence[Array], biases: Sequence[Arr
     for term in whole:
         ctx.xp.add(flat, term, out=flat)
     if len(biases) > 1:
-        total = ctx.scratch("bias", biases[0].shape, flat.dtype)
-        biases = [ctx.xp.add(*biases, out=total)]
+        biases = [ctx.xp.add(*biases, out=ctx.scratch("bias", biases[0].shape, flat.dtype))]
     for bias in biases:
         ctx.xp.add(flat, bias, out=flat)
 
@@ -77,14 +76,11 @@ def input_gradient(ctx: Context, ggates: Array, weight: Array, gx: Array) -> Non
 @partial(Kernel, is_captured=True)
 def weight_gradient(ctx: Context, *args: Array) -> None:
     """The sum over steps of ggatesᵀ x, as one product of the steps one after the other."""
-    *inputs, gweight = args
-    count = len(inputs) // 2
-    left = _stacked(
-        ctx, "ggates", [matrix(ctx, ("ggates", k), a, -2) for k, a in enumerate(inputs[:count])]
-    )
-    right = _stacked(ctx, "x", [matrix(ctx, ("x", k), a) for k, a in enumerate(inputs[count:])])
-    with result_matrix(ctx, "gweight", gweight) as flat:
-        ctx.xp.matmul(left.T, right, out=flat)
+    count = len(args) // 2
+    gates = [matrix(ctx, ("ggates", k), a, -2) for k, a in enumerate(args[:count])]
+    xs = [matrix(ctx, ("x", k), a) for k, a in enumerate(args[count:-1])]
+    with result_matrix(ctx, "gweight", args[-1]) as flat:
+        ctx.xp.matmul(_stacked(ctx, "ggates", gates).T, _stacked(ctx, "x", xs), out=flat)
 
 
 def _stacked(ctx: Context, slot: str, parts: list[Array]) -> Array:

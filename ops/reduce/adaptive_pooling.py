@@ -48,10 +48,10 @@ def _launch(
     kind: str, x: LogicalRegion, output_size: int | Sequence[int], name: str | None
 ) -> LogicalRegion:
     where = checked(kind, name, x, ndim=(4,))
-    height, width = pair(where, "output_size", output_size)
-    for size in (height, width):
+    made = pair(where, "output_size", output_size)
+    for size in made:
         check_positive(where, output_size=size)
-    extents = (x.shape[2], height), (x.shape[3], width)
+    extents = tuple(zip(x.shape[2:], made, strict=True))
     is_mean = kind == "adaptive_avg_pool2d"
     return launch_first(
         name or kind,
@@ -59,9 +59,9 @@ def _launch(
         "n c y x -> n c h w" if is_mean else "n c ^y ^x -> n c h w, n c h w",
         [x],
         kernel=(_mean if is_mean else _max).bind(extents=extents),
-        sizes={"h": height, "w": width},
+        sizes={"h": made[0], "w": made[1]},
         backward=partial(_backward, extents=extents),
-        flops=2 / height + 2 / x.shape[3] if is_mean else 1 / (height * width),
+        flops=2 / made[0] + 2 / x.shape[3] if is_mean else 1 / (made[0] * made[1]),
         dtype=[x.dtype] if is_mean else [x.dtype, "int64"],
     )
 
@@ -78,7 +78,12 @@ def _backward(
     inputs, sizes = [gy, *op.outputs[1:]], {axis: op.extents[axis] for axis in "yx"}
     kernel = gradient.bind(extents=extents)
     return launch_first(
-        f"{op.name}.dx", pattern, inputs, kernel=kernel, sizes=sizes, flops=op.flops
+        f"{op.name}.dx",
+        pattern,
+        inputs,
+        kernel=kernel,
+        sizes=sizes,
+        flops=op.flops,
     )
 
 
@@ -155,8 +160,8 @@ def _max_gradient(
 ) -> None:
     """Windows may overlap, so they are added one after the other."""
     gx.fill(0)
-    n, c = ctx.xp.ogrid[: gx.shape[0], : gx.shape[1]]
+    images = ctx.xp.ogrid[: gx.shape[0], : gx.shape[1]]
     for i in range(gy.shape[2]):
         for j in range(gy.shape[3]):
             at = index[:, :, i, j]
-            gx[n, c, at // gx.shape[3], at % gx.shape[3]] += gy[:, :, i, j]
+            gx[(*images, at // gx.shape[3], at % gx.shape[3])] += gy[:, :, i, j]

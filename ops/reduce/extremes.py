@@ -22,7 +22,7 @@ from ops.cuda import rows as gpu_rows
 from ops.cuda import tables as gpu_tables
 from ops.elementwise.arithmetic import multiply
 from ops.elementwise.formula import formula
-from ops.reduce.reductions import Dims, reduced_dims
+from ops.reduce.reductions import Dims, kept_term, reduced_dims
 from ops.tiles import deliver, last, rows, work_array
 from taskflow import Array, Context, Kernel, LogicalRegion, Operator
 
@@ -71,9 +71,14 @@ def _extreme(
 ) -> LogicalRegion:
     dims = reduced_dims(f"{kind} '{name or kind}'", x, dim)
     axes = distinct(x.axes)
-    kept = term(["1" if k in dims else a for k, a in enumerate(axes) if keepdim or k not in dims])
-    backward = partial(_extreme_backward, text=text)
-    return formula(name or kind, text, {"x": (x, term(axes))}, kept, "max", backward)
+    return formula(
+        name or kind,
+        text,
+        {"x": (x, term(axes))},
+        kept_term(axes, dims, keepdim),
+        "max",
+        partial(_extreme_backward, text=text),
+    )
 
 
 def _extreme_backward(op: Operator, g: LogicalRegion, *, text: str) -> LogicalRegion:
@@ -103,19 +108,28 @@ def argmax(
     Raises:
         ValueError: `dim` is out of range, or `x` is of another dtype.
     """
-    where = checked("argmax", name, x)
-    dim = check_dim(where, dim, x.ndim)
-    graph = x.graph
+    dim = check_dim(checked("argmax", name, x), dim, x.ndim)
     name = x.graph.unique_name(name or "argmax")
     axes = distinct(x.axes)
-    row = term(["1" if k == dim else a for k, a in enumerate(axes) if keepdim or k != dim])
-    with graph.following(name):
-        largest = formula(f"{name}.max", "x", {"x": (x, term(axes))}, row, "max")
-    kernel = _points_behind.bind(dim=dim, extent=x.shape[dim])
-    pattern = f"{term(axes)}, {row} -> max[{row}]"
-    behind = launch_first(name, pattern, [x, largest], kernel=kernel, dtype="int64", flops=2)
+    row = kept_term(axes, (dim,), keepdim)
+    with x.graph.following(name):
+        largest = formula(
+            f"{name}.max",
+            "x",
+            {"x": (x, term(axes))},
+            row,
+            "max",
+        )
+    behind = launch_first(
+        name,
+        f"{term(axes)}, {row} -> max[{row}]",
+        [x, largest],
+        kernel=_points_behind.bind(dim=dim, extent=x.shape[dim]),
+        dtype="int64",
+        flops=2,
+    )
     kernel = _from_the_front.bind(extent=x.shape[dim])
-    with graph.following(name):
+    with x.graph.following(name):
         return launch_first(f"{name}.index", f"{row} -> {row}", [behind], kernel=kernel)
 
 
@@ -216,13 +230,13 @@ def put_backward(
     if g is None:
         return None
     (x_term,), (z_term, _) = terms(op)
-    pattern = f"{z_term}, {z_term} -> {x_term}"
-    kernel = _put.bind(dim=dim)
-    inputs = [g, op.outputs[1]]
-    sizes = dict(op.extents)
-    count = op.outputs[0].shape[dim]
     return launch_first(
-        f"{op.name}.dx", pattern, inputs, kernel=kernel, sizes=sizes, flops=1 / count
+        f"{op.name}.dx",
+        f"{z_term}, {z_term} -> {x_term}",
+        [g, op.outputs[1]],
+        kernel=_put.bind(dim=dim),
+        sizes=dict(op.extents),
+        flops=1 / op.outputs[0].shape[dim],
     )
 
 

@@ -24,10 +24,10 @@ from ops.tiles import (
     channels_last,
     contiguous,
     deliver,
-    overlap,
-    pad_into,
     reach,
+    read_under,
     spatial,
+    sums_under,
     taps,
     work_array,
 )
@@ -55,7 +55,14 @@ def max_pool2d(
     Raises:
         ValueError: `x` has not four dimensions, or the windows do not fit.
     """
-    return _launch("max_pool2d", x, kernel_size, stride, padding, name)
+    return _launch(
+        "max_pool2d",
+        x,
+        kernel_size,
+        stride,
+        padding,
+        name,
+    )
 
 
 def avg_pool2d(
@@ -69,7 +76,14 @@ def avg_pool2d(
 
     Args, returns and raises as `max_pool2d`.
     """
-    return _launch("avg_pool2d", x, kernel_size, stride, padding, name)
+    return _launch(
+        "avg_pool2d",
+        x,
+        kernel_size,
+        stride,
+        padding,
+        name,
+    )
 
 
 def max_pool1d(
@@ -122,7 +136,13 @@ def _pool_lines(
     with x.graph.following(name):
         lines = reshape(x, (*x.shape[:2], 1, x.shape[2]), f"{name}.lines")
     made = _launch(
-        kind.replace("1d", "2d"), lines, (1, kernel_size), (1, step), (0, padding), name, where
+        kind.replace("1d", "2d"),
+        lines,
+        (1, kernel_size),
+        (1, step),
+        (0, padding),
+        name,
+        where,
     )
     with x.graph.following(name):
         return reshape(made, (*made.shape[:2], made.shape[3]), f"{name}.steps")
@@ -194,18 +214,6 @@ def _backward(op: Operator, gy: LogicalRegion, *_: LogicalRegion | None) -> Logi
 # -- kernels -----------------------------------------------------------------------------------------------------------
 
 
-def _read(ctx: Context, x: Array, windows: Sequence[Window], value: float) -> Array:
-    """All that the windows of the output tile read, padding included."""
-    vertical, horizontal = spatial(ctx.rect(1))
-    box = reach(windows[0], vertical), reach(windows[1], horizontal)
-    tile = spatial(ctx.rect(0))
-    if box == tile:
-        return x
-    padded = ctx.scratch("padded", (*x.shape[:2], *(hi - lo for lo, hi in box)), x.dtype)
-    pad_into(padded, box, x, tile, value)
-    return padded
-
-
 @partial(Kernel, is_compiled=True, is_captured=True, takes_mixed_on_cuda=True)
 def _max(ctx: Context, x: Array, y: Array, index: Array, *, windows: Sequence[Window]) -> None:
     out = work_array(ctx, "y", channels_last(y))
@@ -245,7 +253,7 @@ def _numbers(
 
 @partial(Kernel, cuda=gpu_windows.mean)
 def _mean(ctx: Context, x: Array, y: Array, *, windows: Sequence[Window]) -> None:
-    padded = _read(ctx, x, windows, 0)
+    padded = read_under(ctx, x, windows, 0)
     for (i, j), view in taps(padded, windows, y.shape[2:]):
         if i == j == 0:
             ctx.xp.copyto(y, view)
@@ -259,14 +267,8 @@ def _mean_gradient(ctx: Context, gy: Array, gx: Array, *, windows: Sequence[Wind
     gx.fill(0)
     if gy.size == 0:  # no window reads this tile
         return
-    (vertical, horizontal) = spatial(ctx.rect(0))
-    tile = spatial(ctx.rect(1))
-    box = reach(windows[0], vertical), reach(windows[1], horizontal)
     share = ctx.scratch("share", gy.shape, gy.dtype)
     ctx.xp.multiply(gy, 1 / (windows[0].size * windows[1].size), out=share)
-    total = ctx.scratch("total", (*gx.shape[:2], *(hi - lo for lo, hi in box)), gx.dtype)
-    total.fill(0)
-    for _, view in taps(total, windows, gy.shape[2:]):
-        ctx.xp.add(view, share, out=view)
-    into, of = overlap(tile, box)
-    gx[into] = total[of]
+    with sums_under(ctx, gx, windows) as total:
+        for _, view in taps(total, windows, gy.shape[2:]):
+            ctx.xp.add(view, share, out=view)

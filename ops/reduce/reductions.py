@@ -75,16 +75,20 @@ def _reduce(
 ) -> LogicalRegion:
     dims = reduced_dims(f"{kind} '{name or kind}'", x, dim)
     axes = distinct(x.axes)
-    kept = ["1" if k in dims else a for k, a in enumerate(axes) if keepdim or k not in dims]
     factor = 1 / prod(x.shape[d] for d in dims) if kind == "mean" else 1.0
     return launch_first(
         name or kind,
-        f"{term(axes)} -> {term(kept)}",
+        f"{term(axes)} -> {kept_term(axes, dims, keepdim)}",
         [x],
         kernel=_sum.bind(dims=dims, factor=factor),
         backward=partial(gradient_of_first, kernel=_repeat.bind(dims=dims, factor=factor)),
         flops=1,
     )
+
+
+def kept_term(axes: Sequence[str], dims: Sequence[int], keepdim: bool) -> str:
+    """The term of what is reduced over `dims`."""
+    return term(["1" if k in dims else a for k, a in enumerate(axes) if keepdim or k not in dims])
 
 
 def sum_to(
@@ -102,35 +106,46 @@ def sum_to(
     Raises:
         ValueError: `shape` does not broadcast to the shape of `x`.
     """
-    where = checked("sum_to", name, x)
     target = shape.shape if isinstance(shape, LogicalRegion) else tuple(shape)
-    if len(target) > x.ndim or any(
-        b not in (1, a) for a, b in zip(x.shape[x.ndim - len(target) :], target)
-    ):
-        raise ValueError(
-            f"{where}: the shape {target} does not broadcast to that of '{x.name}', {x.shape}"
-        )
+    _check_target(checked("sum_to", name, x), x, target)
     if target == x.shape:
         return x
     axes = distinct(x.axes)
     lead = x.ndim - len(target)
     kept = [a if x.shape[lead + k] == target[k] else "1" for k, a in enumerate(axes[lead:])]
-    summed = tuple(k for k in range(x.ndim) if k < lead or kept[k - lead] == "1")
     return launch_first(
         name or "sum_to",
         f"{term(axes)} -> {term(kept)}",
         [x],
-        kernel=sum_over.bind(axes=summed),
+        kernel=sum_over.bind(
+            axes=tuple(k for k in range(x.ndim) if k < lead or kept[k - lead] == "1")
+        ),
         backward=partial(gradient_of_first, kernel=_repeat),
         flops=1,
     )
 
 
+def _check_target(where: str, x: LogicalRegion, target: Sequence[int]) -> None:
+    """ValueError unless it broadcasts to the shape of `x`."""
+    if len(target) > x.ndim or any(
+        n not in (1, m) for m, n in zip(x.shape[x.ndim - len(target) :], target)
+    ):
+        raise ValueError(
+            f"{where}: the shape {target} does not broadcast to that of '{x.name}', {x.shape}"
+        )
+
+
+def named_dims(dim: Dims, ndim: int) -> Sequence[int]:
+    """One dimension, several, or None for all."""
+    if dim is None:
+        return range(ndim)
+    return dim if isinstance(dim, Sequence) else (dim,)
+
+
 def reduced_dims(where: str, x: LogicalRegion, dim: Dims) -> tuple[int, ...]:
     """The dimensions that `dim` names, in order; ValueError when one is out of range or named twice."""
     check_region(where, x)
-    named = range(x.ndim) if dim is None else dim if isinstance(dim, Sequence) else (dim,)
-    dims = tuple(sorted(check_dim(where, d, x.ndim) for d in named))
+    dims = tuple(sorted(check_dim(where, d, x.ndim) for d in named_dims(dim, x.ndim)))
     if len(set(dims)) < len(dims):
         raise ValueError(f"{where}: dim {dim} names a dimension of '{x.name}' twice")
     return dims
@@ -140,7 +155,14 @@ def reduced_dims(where: str, x: LogicalRegion, dim: Dims) -> tuple[int, ...]:
 def _sum(ctx: Context, x: Array, y: Array, *, dims: tuple[int, ...], factor: float) -> None:
     if ctx.is_cuda:
         out = y if y.ndim == x.ndim else ctx.xp.expand_dims(y, dims)
-        cuda_source.reduce(ctx, Expression.parse("x"), {"x": x}, out, dims, divisor=1 / factor)
+        cuda_source.reduce(
+            ctx,
+            Expression.parse("x"),
+            {"x": x},
+            out,
+            dims,
+            divisor=1 / factor,
+        )
         return
     ctx.xp.sum(x, axis=dims, keepdims=y.ndim == x.ndim, out=y)
     if factor != 1:

@@ -28,10 +28,8 @@ def sort(
     Raises:
         ValueError: `dim` is out of range, or `x` is of another dtype.
     """
-    where = checked("sort", name, x)
-    dim = check_dim(where, dim, x.ndim)
-    axes = distinct(x.axes)
-    whole = term([f"^{a}" if k == dim else a for k, a in enumerate(axes)])
+    dim = check_dim(checked("sort", name, x), dim, x.ndim)
+    whole = term([f"^{a}" if k == dim else a for k, a in enumerate(distinct(x.axes))])
     values, indices = launch_all(
         name or "sort",
         f"{whole} -> {whole}, {whole}",
@@ -58,10 +56,10 @@ def _in_order(
     """NumPy puts NaN last, so the largest first are the smallest of -x."""
     x, values, indices = (last(a, dim) for a in (x, values, indices))
     key = x
-    found = work_array(ctx, "indices", indices)
+    order = work_array(ctx, "indices", indices)
     if largest:
         key = ctx.scratch("key", x.shape, x.dtype)
         ctx.xp.negative(x, out=key)
-    ctx.xp.copyto(found, ctx.xp.argsort(key, axis=-1, kind="stable"))
-    ctx.xp.copyto(values, ctx.xp.take_along_axis(x, found, axis=-1))
-    deliver(ctx, found, indices)
+    ctx.xp.copyto(order, ctx.xp.argsort(key, axis=-1, kind="stable"))
+    ctx.xp.copyto(values, ctx.xp.take_along_axis(x, order, axis=-1))
+    deliver(ctx, order, indices)

@@ -141,7 +141,8 @@ def edges(
         ValueError: `indptr` does not ascend from 0 to the number of edges, an index is out of range, or there is not a
             weight for each edge.
     """
-    name, where = graph.unique_name(name, "borders"), f"edges '{name}'"
+    where = f"edges '{name}'"
+    name = graph.unique_name(name, "borders")
     borders = np.asarray(indptr, np.int64)
     sources = np.asarray(indices, np.int32)
     if (
@@ -156,9 +157,9 @@ def edges(
     given = None if weight is None else np.asarray(weight)
     if given is not None and given.shape != sources.shape:
         raise ValueError(f"{where}: weight has shape {given.shape}, there are {len(sources)} edges")
-    found = Edges(name, borders, sources, given)
-    found.constant(graph, "borders")
-    return found
+    relation = Edges(name, borders, sources, given)
+    relation.constant(graph, "borders")
+    return relation
 
 
 def graph_order(indptr: ArrayLike, indices: ArrayLike, starts: int = 8) -> Array:

@@ -240,10 +240,9 @@ def _sum_backward(
 
 def _mean(y: LogicalRegion, edges: Edges) -> LogicalRegion:
     name = f"{edges.name}.shares.{y.dtype}"
-    graph = y.graph
-    share = 1 / np.maximum(np.diff(edges.indptr), 1).reshape(-1, *[1] * (y.ndim - 1))
-    known = graph.regions.get(name) or graph.constant(name, share, y.dtype)
-    return multiply(y, known, name=f"{y.name}.mean")
+    counts = np.maximum(np.diff(edges.indptr), 1).reshape(-1, *[1] * (y.ndim - 1))
+    shares = y.graph.regions.get(name) or y.graph.constant(name, 1 / counts, y.dtype)
+    return multiply(y, shares, name=f"{y.name}.mean")
 
 
 def _largest_backward(

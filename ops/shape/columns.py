@@ -10,7 +10,7 @@ from math import prod
 from ops.building import checked, launch_first, pair
 from ops.dense.convolution import windows_over
 from ops.shape.rearrange import reshape
-from ops.tiles import overlap, pad_into, reach, spatial, taps
+from ops.tiles import read_under, sums_under, taps
 from taskflow import Array, Context, Kernel, LogicalRegion, Operator, Window
 
 Pair = int | Sequence[int]
@@ -50,9 +50,8 @@ def unfold(
         backward=partial(_take_backward, windows=windows),
         flops=1,
     )
-    n, c, i, j, h, w = taken.shape
     with x.graph.following(name):
-        return reshape(taken, (n, c * i * j, h * w), f"{name}.columns")
+        return reshape(taken, (x.shape[0], -1, prod(taken.shape[4:])), f"{name}.columns")
 
 
 def fold(
@@ -122,16 +121,13 @@ def _take_backward(op: Operator, gy: LogicalRegion, *, windows: Sequence[Window]
 
 def _put_backward(op: Operator, gy: LogicalRegion, *, windows: Sequence[Window]) -> LogicalRegion:
     _, _, i, j, p, q = op.inputs[0].shape
-    pattern = "n c y x -> n c ^i ^j h w"
-    sizes = {"i": i, "j": j, "h": p, "w": q}
-    by_axis = {"y": windows[0], "x": windows[1]}
     return launch_first(
         f"{op.name}.dx",
-        pattern,
+        "n c y x -> n c ^i ^j h w",
         [gy],
         kernel=_take.bind(windows=windows),
-        sizes=sizes,
-        windows=by_axis,
+        sizes={"i": i, "j": j, "h": p, "w": q},
+        windows={"y": windows[0], "x": windows[1]},
         flops=1,
     )
 
@@ -141,13 +137,7 @@ def _put_backward(op: Operator, gy: LogicalRegion, *, windows: Sequence[Window])
 
 @Kernel
 def _take(ctx: Context, x: Array, y: Array, *, windows: Sequence[Window]) -> None:
-    vertical, horizontal = spatial(ctx.rect(1))
-    box = (reach(windows[0], vertical), reach(windows[1], horizontal))
-    tile = spatial(ctx.rect(0))
-    padded = x
-    if box != tile:
-        padded = ctx.scratch("padded", (*x.shape[:2], *(hi - lo for lo, hi in box)), x.dtype)
-        pad_into(padded, box, x, tile, 0)
+    padded = read_under(ctx, x, windows, 0)
     for (i, j), view in taps(padded, windows, y.shape[4:]):
         ctx.xp.copyto(y[:, :, i, j], view)
 
@@ -157,12 +147,6 @@ def _put(ctx: Context, columns: Array, y: Array, *, windows: Sequence[Window]) -
     y.fill(0)
     if columns.size == 0:  # no window reads this tile
         return
-    (vertical, horizontal) = spatial(ctx.rect(0))
-    tile = spatial(ctx.rect(1))
-    box = reach(windows[0], vertical), reach(windows[1], horizontal)
-    total = ctx.scratch("total", (*y.shape[:2], *(hi - lo for lo, hi in box)), y.dtype)
-    total.fill(0)
-    for (i, j), view in taps(total, windows, columns.shape[4:]):
-        ctx.xp.add(view, columns[:, :, i, j], out=view)
-    into, of = overlap(tile, box)
-    y[into] = total[of]
+    with sums_under(ctx, y, windows) as total:
+        for (i, j), view in taps(total, windows, columns.shape[4:]):
+            ctx.xp.add(view, columns[:, :, i, j], out=view)

@@ -16,7 +16,7 @@ from ops.building import (
     term,
     terms,
 )
-from ops.reduce.reductions import sum_to
+from ops.reduce.reductions import named_dims, sum_to
 from ops.shape.rearrange import reshape
 from taskflow import Array, Context, Kernel, LogicalRegion, Operator
 
@@ -32,28 +32,37 @@ def expand(x: LogicalRegion, shape: Sequence[int], name: str | None = None) -> L
     Raises:
         ValueError: `x` does not broadcast to `shape`.
     """
-    where = checked("expand", name, x, floating=False)
+    target = _target(checked("expand", name, x, floating=False), x, shape)
+    if target == x.shape:
+        return x
+    lead = len(target) - x.ndim
+    axes = distinct([*(f"a{k}" for k in range(lead)), *x.axes])
+    read = ["1" if n != target[lead + k] else axes[lead + k] for k, n in enumerate(x.shape)]
+    return launch_first(
+        name or "expand",
+        f"{term(read)} -> {term(axes)}",
+        [x],
+        kernel=_repeat,
+        sizes=dict(zip(axes, target, strict=True)),
+        backward=_expand_backward,
+    )
+
+
+def _target(where: str, x: LogicalRegion, shape: Sequence[int]) -> tuple[int, ...]:
+    """The shape without -1; ValueError unless `x` broadcasts to it."""
     if not all(map(is_integer, shape)):
         raise ValueError(f"{where}: the shape is {tuple(shape)}, integers are needed")
     lead = len(shape) - x.ndim
     target = tuple(x.shape[k - lead] if n == -1 and k >= lead else n for k, n in enumerate(shape))
     if (
         lead < 0
-        or any(a not in (1, b) for a, b in zip(x.shape, target[lead:]))
+        or any(n not in (1, m) for n, m in zip(x.shape, target[lead:]))
         or any(n < 1 for n in target)
     ):
         raise ValueError(
             f"{where}: '{x.name}' has shape {x.shape}, which does not broadcast to {tuple(shape)}"
         )
-    if target == x.shape:
-        return x
-    axes = distinct([*(f"a{k}" for k in range(lead)), *x.axes])
-    read = ["1" if n != target[lead + k] else axes[lead + k] for k, n in enumerate(x.shape)]
-    sizes = dict(zip(axes, target, strict=True))
-    pattern = f"{term(read)} -> {term(axes)}"
-    return launch_first(
-        name or "expand", pattern, [x], kernel=_repeat, sizes=sizes, backward=_expand_backward
-    )
+    return target
 
 
 @partial(Kernel, takes_mixed=True)
@@ -79,8 +88,7 @@ def squeeze(
         ValueError: a dimension is out of range.
     """
     where = checked("squeeze", name, x, floating=False)
-    named = range(x.ndim) if dim is None else dim if isinstance(dim, Sequence) else (dim,)
-    dims = {check_dim(where, d, x.ndim) for d in named}
+    dims = {check_dim(where, d, x.ndim) for d in named_dims(dim, x.ndim)}
     shape = [n for k, n in enumerate(x.shape) if n > 1 or k not in dims]
     return x if len(shape) == x.ndim else reshape(x, shape, name or "squeeze")
 
@@ -121,7 +129,14 @@ def cast(x: LogicalRegion, dtype: str, name: str | None = None) -> LogicalRegion
     axes = term(distinct(x.axes))
     pattern = f"{axes} -> {axes}"
     backward = _cast_backward if x.is_floating and "float" in dtype else no_gradient
-    return launch_first(name or "cast", pattern, [x], kernel=_cast, backward=backward, dtype=dtype)
+    return launch_first(
+        name or "cast",
+        pattern,
+        [x],
+        kernel=_cast,
+        backward=backward,
+        dtype=dtype,
+    )
 
 
 @partial(Kernel, takes_mixed=True)
@@ -132,7 +147,13 @@ def _cast(ctx: Context, x: Array, y: Array) -> None:
 def _cast_backward(op: Operator, gy: LogicalRegion) -> LogicalRegion:
     axes = terms(op)[1][0]
     dtype = op.inputs[0].dtype
-    return launch_first(f"{op.name}.dx", f"{axes} -> {axes}", [gy], kernel=_cast, dtype=dtype)
+    return launch_first(
+        f"{op.name}.dx",
+        f"{axes} -> {axes}",
+        [gy],
+        kernel=_cast,
+        dtype=dtype,
+    )
 
 
 def detach(x: LogicalRegion, name: str | None = None) -> LogicalRegion:

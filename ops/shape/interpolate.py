@@ -94,7 +94,12 @@ def _backward(
     sizes = {axis: op.extents[axis] for axis in "yx"}
     flops = 2 / op.extents["h"] + 2 / op.extents["x"]  # two products
     return launch_first(
-        f"{op.name}.dx", "n c h w -> n c y x", [gy], kernel=kernel, sizes=sizes, flops=flops
+        f"{op.name}.dx",
+        "n c h w -> n c y x",
+        [gy],
+        kernel=kernel,
+        sizes=sizes,
+        flops=flops,
     )
 
 
@@ -105,13 +110,11 @@ def _backward(
 def _resize(
     ctx: Context, x: Array, y: Array, *, mode: str, align_corners: bool, axes: tuple[Axis, Axis]
 ) -> None:
-    (rows, columns) = spatial(ctx.rect(1))
-    (read_rows, read_columns) = spatial(ctx.rect(0))
+    made = spatial(ctx.rect(1))
+    read = spatial(ctx.rect(0))
     lines = ctx.scratch("lines", (*x.shape[:3], y.shape[3]), x.dtype)
-    _sum_of_taps(
-        ctx, x, lines, 3, taps(mode, align_corners, np.arange(*columns), axes[1]), read_columns
-    )
-    _sum_of_taps(ctx, lines, y, 2, taps(mode, align_corners, np.arange(*rows), axes[0]), read_rows)
+    _sum_of_taps(ctx, x, lines, 3, taps(mode, align_corners, np.arange(*made[1]), axes[1]), read[1])
+    _sum_of_taps(ctx, lines, y, 2, taps(mode, align_corners, np.arange(*made[0]), axes[0]), read[0])
 
 
 def _sum_of_taps(

@@ -67,16 +67,14 @@ def _per_dimension(pad: Sequence[int], ndim: int) -> tuple[tuple[int, ...], tupl
 
 def _pad_backward(op: Operator, gy: LogicalRegion, *, before: Sequence[int]) -> LogicalRegion:
     """The inner part, under the names of the axes of the padded one."""
-    (_,), (y_term,) = terms(op)
-    axes = y_term.split()
-    x = op.inputs[0]
+    axes = terms(op)[1][0].split()
     keys = distinct([f"{a}_out" for a in axes], axes)
     return launch_first(
         f"{op.name}.dx",
         f"{term(keys)} -> {term(axes)}",
         [gy],
         kernel=_copy,
-        sizes=dict(zip(axes, x.shape, strict=True)),
+        sizes=dict(zip(axes, op.inputs[0].shape, strict=True)),
         windows={key: Window(a, padding=-b) for key, a, b in zip(keys, axes, before, strict=True)},
     )
 
@@ -91,10 +89,14 @@ def _surround(ctx: Context, x: Array, y: Array, *, before: Sequence[int], value:
     y.fill(value)
     if x.size:
         starts = [
-            lo + b - origin
-            for lo, b, origin in zip(ctx.rect(0).lo, before, ctx.rect(1).lo, strict=True)
+            lo + b - first
+            for lo, b, first in zip(ctx.rect(0).lo, before, ctx.rect(1).lo, strict=True)
         ]
-        y[tuple(slice(start, start + n) for start, n in zip(starts, x.shape, strict=True))] = x
+        y[tuple(map(_run, starts, x.shape))] = x
+
+
+def _run(start: int, count: int) -> slice:
+    return slice(start, start + count)
 
 
 def flip(x: LogicalRegion, dims: int | Sequence[int], name: str | None = None) -> LogicalRegion:

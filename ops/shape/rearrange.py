@@ -86,7 +86,13 @@ def permute(x: LogicalRegion, dims: Sequence[int], name: str | None = None) -> L
     axes = distinct(x.axes)
     pattern = f"{term(axes)} -> {term([axes[d] for d in order])}"
     kernel = _copy_transposed.bind(dims=order)
-    return launch_first(name or "permute", pattern, [x], kernel=kernel, backward=_permute_backward)
+    return launch_first(
+        name or "permute",
+        pattern,
+        [x],
+        kernel=kernel,
+        backward=_permute_backward,
+    )
 
 
 transpose = permute
@@ -295,12 +301,10 @@ def _join(ctx: Context, *args: Array, dim: int, offsets: tuple[int, ...]) -> Non
 def _copy_all(ctx: Context, args: Sequence[Array], dim: int, offsets: Sequence[int]) -> None:
     """Copy all arrays but the last into that, each to its offset along `dim` of the whole region."""
     *xs, y = args
-    origin = ctx.rect(len(xs)).lo[dim]
-    before = (slice(None),) * dim
     for k, x in enumerate(xs):
         if x.size:
-            lo = ctx.rect(k).lo[dim] + offsets[k] - origin
-            ctx.xp.copyto(y[(*before, slice(lo, lo + x.shape[dim]))], x)
+            lo = ctx.rect(k).lo[dim] + offsets[k] - ctx.rect(len(xs)).lo[dim]
+            ctx.xp.copyto(y[(*(slice(None),) * dim, slice(lo, lo + x.shape[dim]))], x)
 
 
 @partial(Kernel, is_captured=True, takes_mixed=True)

@@ -81,7 +81,7 @@ def split(
     if not isinstance(split_size_or_sections, Sequence):
         check_positive(where, split_size=split_size_or_sections)
         size = int(split_size_or_sections)
-        extents = [min(size, extent - start) for start in range(0, extent, size)]
+        extents = [size] * (extent // size) + [extent % size] * (extent % size > 0)
     else:
         for n in split_size_or_sections:
             check_positive(where, section=n)
@@ -92,8 +92,7 @@ def split(
         )
     if len(extents) == 1:
         return (x,)
-    starts = [0, *accumulate(extents)][:-1]
-    return _launch(x, dim, list(zip(starts, extents, strict=True)), name or "split")
+    return _launch(x, dim, list(zip(accumulate(extents, initial=0), extents)), name or "split")
 
 
 def _launch(

@@ -29,16 +29,15 @@ def take_steps(
 def _backward(op: Operator, gy: LogicalRegion, *, dim: int, start: int, step: int) -> LogicalRegion:
     """Each gradient in its place, zeros between them."""
     (x_term,), (y_term,) = terms(op)
-    axes = y_term.split()
-    x = op.inputs[0]
+    axis = y_term.split()[dim]
     key = x_term.split()[dim]
     return launch_first(
         f"{op.name}.dx",
         f"{x_term} -> {y_term}",
         [gy],
         kernel=_spread.bind(dim=dim, start=start, step=step),
-        sizes={axes[dim]: x.shape[dim]},
-        windows={key: Window(axes[dim], stride=step, padding=-start, transposed=True)},
+        sizes={axis: op.inputs[0].shape[dim]},
+        windows={key: Window(axis, stride=step, padding=-start, transposed=True)},
     )
 
 

@@ -164,14 +164,16 @@ def _look_up_rows(
     name = indices.graph.unique_name(name or public)
     init = normal() if weight_init is None else weight_init
     weight = indices.graph.parameter(f"{name}.weight", shape, init, dtype)
-    pattern = f"{term((*lead, 'l') if is_bag else lead)}, v e -> {term((*lead, 'e'))}"
     kernel, gradient = (_sum_rows, _bag_gradient) if is_bag else (_look_up, _gradient)
     if padding is not None:
         gradient = _gradient_of_words.bind(padding=int(padding) % shape[0])
-    bound = kernel.bind(count=shape[0])
-    backward = partial(_backward, gradient=gradient)
     return launch_first(
-        name, pattern, [indices, weight], kernel=bound, backward=backward, flops=1 / shape[0]
+        name,
+        f"{term((*lead, 'l') if is_bag else lead)}, v e -> {term((*lead, 'e'))}",
+        [indices, weight],
+        kernel=kernel.bind(count=shape[0]),
+        backward=partial(_backward, gradient=gradient),
+        flops=1 / shape[0],
     )
 
 

@@ -41,12 +41,7 @@ def gather(
     where = checked("gather", name, x)
     check_integers(where, index, "index")
     dim = check_dim(where, dim, x.ndim)
-    if x.ndim != index.ndim or any(
-        a != b for k, (a, b) in enumerate(zip(x.shape, index.shape)) if k != dim
-    ):
-        raise ValueError(
-            f"{where}: '{x.name}' is {x.shape} and '{index.name}' is {index.shape}; only dim {dim} may differ"
-        )
+    check_shapes(where, x, index, dim)
     axes = distinct(x.axes, ("p",))
     picked = term((*axes[:dim], "p", *axes[dim + 1 :]))
     return launch_first(
@@ -57,6 +52,16 @@ def gather(
         backward=partial(gradient_of_first, kernel=scatter.bind(dim=dim)),
         flops=1 / x.shape[dim],
     )
+
+
+def check_shapes(where: str, x: LogicalRegion, index: LogicalRegion, dim: int) -> None:
+    """ValueError unless an index has the shape of `x` but for `dim`."""
+    if x.ndim != index.ndim or any(
+        a != b for k, (a, b) in enumerate(zip(x.shape, index.shape)) if k != dim
+    ):
+        raise ValueError(
+            f"{where}: '{x.name}' is {x.shape} and '{index.name}' is {index.shape}; only dim {dim} may differ"
+        )
 
 
 def gather_rows(x: LogicalRegion, indices: LogicalRegion, name: str | None = None) -> LogicalRegion:
@@ -112,6 +117,10 @@ def scatter(ctx: Context, gy: Array, index: Array, gx: Array, *, dim: int = 1) -
     elsewhere = (local < 0) | (local >= extent)
     local += extent * ctx.xp.arange(prod(gx.shape[:-2])).reshape(*gx.shape[:-2], 1)
     local[elsewhere] = -1
-    given = rows(ctx, "gy", gy), read_only(local.reshape(-1))
-    scatter_add(*given, 0, table.reshape(-1, gx.shape[-1]))
+    scatter_add(
+        rows(ctx, "gy", gy),
+        read_only(local.reshape(-1)),
+        0,
+        table.reshape(-1, gx.shape[-1]),
+    )
     deliver(ctx, table, gx)

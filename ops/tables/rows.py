@@ -64,11 +64,9 @@ def row_gradients(
     uses = Counter(
         r.name for r in [*graph.outputs.values(), *(r for op in graph.operators for r in op.inputs)]
     )
-    found = {p: _by_row(g, makers, uses, 0) for p, g in gradients.items()}
+    by_row = {p: _by_row(g, makers, uses, 0) for p, g in gradients.items() if p.dtype in DTYPES}
     return {
-        p: g
-        for p, g in found.items()
-        if g and p.dtype in DTYPES and all(gy.dtype == p.dtype for _, gy in g.look_ups)
+        p: g for p, g in by_row.items() if g and all(gy.dtype == p.dtype for _, gy in g.look_ups)
     }
 
 
@@ -82,12 +80,11 @@ def _by_row(
     if not is_sum(maker):
         indices, gy = maker.inputs
         return RowGradient((maker,), ((indices, gy),))
-    parts = [_by_row(part, makers, uses, 1) for part in maker.inputs]
-    known = [part for part in parts if part]
-    if len(known) < len(parts):
+    parts = [part for r in maker.inputs if (part := _by_row(r, makers, uses, 1))]
+    if len(parts) < len(maker.inputs):
         return None
-    look_ups = tuple(pair for part in known for pair in part.look_ups)
-    return RowGradient((maker, *(op for part in known for op in part.makers)), look_ups)
+    look_ups = tuple(pair for part in parts for pair in part.look_ups)
+    return RowGradient((maker, *(op for part in parts for op in part.makers)), look_ups)
 
 
 def set_makers_aside(graph: Graph, gradients: Iterable[RowGradient]) -> None:
@@ -115,27 +112,37 @@ def update_rows(
         if is_look_up(op) and op.inputs[1] is table
     )
     across, columns = terms(leader)[0][1].split()
-    inputs, read, taken = [table, *states], ["*"] * (1 + len(states)), [*leader.extents]
-    for indices, gy in gradient.look_ups:
-        axes = distinct(("n",) * indices.ndim, taken)
-        taken += axes
-        inputs += [indices, gy]
-        read += [term(axes), term((*axes[: gy.ndim - 1], columns))]
-    first = 1 + len(states)
+    written = [table, *states]
+    inputs = [region for pair in gradient.look_ups for region in pair]
     kernel = replace(
         _update.bind(program=steps, states=len(states)),
-        picks=dict.fromkeys(range(first), range(first, len(inputs), 2)),
+        picks=dict.fromkeys(
+            range(len(written)), range(len(written), len(written) + len(inputs), 2)
+        ),
     )
-    pattern = f"{', '.join([*read, *'.' * len(scalars)])} ->"
-    each = (
-        flops
-        * gradient.count
-        / prod([leader.extents[across], *(n for r in inputs[first::2] for n in r.shape)])
-    )
-    writes = [table, *states]
+    points = prod([leader.extents[across], *(n for r in inputs[::2] for n in r.shape)])
+    read = ["*"] * len(written) + _terms_of(gradient, columns, leader.extents)
     launch_beside(
-        leader, 1, name, pattern, [*inputs, *scalars], kernel=kernel, writes=writes, flops=each
+        leader,
+        1,
+        name,
+        f"{', '.join([*read, *'.' * len(scalars)])} ->",
+        [*written, *inputs, *scalars],
+        kernel=kernel,
+        writes=written,
+        flops=flops * gradient.count / points,
     )
+
+
+def _terms_of(gradient: RowGradient, columns: str, taken: Iterable[str]) -> list[str]:
+    """Of indices and gradients by turns, whose axes have names that are not taken."""
+    names = [*taken]
+    read = []
+    for indices, gy in gradient.look_ups:
+        axes = distinct(("n",) * indices.ndim, names)
+        names += axes
+        read += [term(axes), term((*axes[: gy.ndim - 1], columns))]
+    return read
 
 
 # -- kernels -----------------------------------------------------------------------------------------------------------
@@ -161,9 +168,9 @@ def _on_gpu(ctx: Context, *arrays: Array, program: Program, states: int) -> None
     for index, gy in pairs:
         begin = end
         end = end + index.size
-        each = gradients[begin:end].reshape(*gy.shape[:-1], -1, shape[1])
+        by_index = gradients[begin:end].reshape(*gy.shape[:-1], -1, shape[1])
         ctx.xp.copyto(indices[begin:end].reshape(index.shape), index)
-        ctx.xp.copyto(each, gy[..., None, :])
+        ctx.xp.copyto(by_index, gy[..., None, :])
 
     def change(rows: Sequence[Array], sums: Array) -> None:
         run_on_gpu(ctx, rows[0], sums, *rows[1:], *scalars, program=program)

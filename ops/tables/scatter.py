@@ -22,7 +22,7 @@ from ops.building import (
 )
 from ops.cuda import tables as gpu_tables
 from ops.elementwise.arithmetic import add, multiply
-from ops.tables.gather import scatter
+from ops.tables.gather import check_shapes, scatter
 from ops.tiles import check_classes, take_along
 from taskflow import Array, Context, Kernel, LogicalRegion, Operator
 
@@ -49,15 +49,12 @@ def one_hot(
     check_integers(where, t, "t")
     check_positive(where, num_classes=num_classes)
     axes = distinct((*t.axes, "c"))
-    kernel = _one_hot.bind(classes=num_classes)
-    sizes = {axes[-1]: num_classes}
-    pattern = f"{term(axes[:-1])} -> {term(axes)}"
     return launch_first(
         name or "one_hot",
-        pattern,
+        f"{term(axes[:-1])} -> {term(axes)}",
         [t],
-        kernel=kernel,
-        sizes=sizes,
+        kernel=_one_hot.bind(classes=num_classes),
+        sizes={axes[-1]: num_classes},
         backward=no_gradient,
         dtype=dtype,
         flops=1,
@@ -87,12 +84,7 @@ def scatter_add(
     check_integers(where, index, "index")
     check_region(where, src, "src")
     dim = check_dim(where, dim, x.ndim)
-    if x.ndim != index.ndim or any(
-        a != b for k, (a, b) in enumerate(zip(x.shape, index.shape)) if k != dim
-    ):
-        raise ValueError(
-            f"{where}: '{x.name}' is {x.shape} and '{index.name}' is {index.shape}; only dim {dim} may differ"
-        )
+    check_shapes(where, x, index, dim)
     if src.shape != index.shape:
         raise ValueError(
             f"{where}: '{index.name}' is {index.shape} and '{src.name}' is {src.shape}"
@@ -134,8 +126,7 @@ def index_add(
     check_region(where, source, "source")
     alpha = check_number(where, "alpha", alpha, "a finite number")
     dim = check_dim(where, dim, x.ndim)
-    wanted = (*x.shape[:dim], *index.shape, *x.shape[dim + 1 :])
-    if index.ndim != 1 or source.shape != wanted:
+    if index.ndim != 1 or source.shape != (*x.shape[:dim], *index.shape, *x.shape[dim + 1 :]):
         raise ValueError(
             f"{where}: '{x.name}' is {x.shape}, '{index.name}' is {index.shape} and '{source.name}' is {source.shape}"
         )
@@ -175,10 +166,14 @@ def _added(
 def _backward(op: Operator, g: LogicalRegion, *, dim: int) -> tuple[LogicalRegion, None]:
     """What `index` points at."""
     (picked, index), (full,) = terms(op)
-    kernel = _gather.bind(dim=dim, count=op.outputs[0].shape[dim])
-    pattern = f"{full}, {index} -> {picked}"
-    inputs = [g, op.inputs[1]]
-    return launch_first(f"{op.name}.dsrc", pattern, inputs, kernel=kernel, flops=1), None
+    gsrc = launch_first(
+        f"{op.name}.dsrc",
+        f"{full}, {index} -> {picked}",
+        [g, op.inputs[1]],
+        kernel=_gather.bind(dim=dim, count=op.outputs[0].shape[dim]),
+        flops=1,
+    )
+    return gsrc, None
 
 
 # -- kernels -----------------------------------------------------------------------------------------------------------
@@ -199,11 +194,17 @@ def _one_hot(ctx: Context, t: Array, y: Array, *, classes: int) -> None:
         made += more
     ctx.xp.equal(t[..., None], numbers, out=y)
     if ctx.is_cuda:
-        is_wrong, is_behind = (ctx.scratch(slot, t.shape, "bool") for slot in ("wrong", "behind"))
-        ctx.xp.less(t, 0, out=is_wrong)
-        ctx.xp.greater_equal(t, classes, out=is_behind)
-        ctx.xp.logical_or(is_wrong, is_behind, out=is_wrong)
-        ctx.xp.copyto(y, _no_number(y.dtype), where=is_wrong[..., None])
+        _mark_wrong(ctx, t, y, classes)
+
+
+def _mark_wrong(ctx: Context, t: Array, y: Array, classes: int) -> None:
+    """Rows of what is no class."""
+    is_wrong = ctx.scratch("wrong", t.shape, "bool")
+    is_behind = ctx.scratch("behind", t.shape, "bool")
+    ctx.xp.less(t, 0, out=is_wrong)
+    ctx.xp.greater_equal(t, classes, out=is_behind)
+    ctx.xp.logical_or(is_wrong, is_behind, out=is_wrong)
+    ctx.xp.copyto(y, _no_number(y.dtype), where=is_wrong[..., None])
 
 
 def _no_number(dtype: Any) -> Any:

@@ -65,7 +65,7 @@ def taken_apart(program: Any, is_known: Callable[[Any], bool], refused: frozense
         return target in refused or not is_known(target)
 
     called = {node.target for node in program.graph.nodes if hasattr(node.target, "_schema")}
-    if not any(is_wanted(target) and decomposition_of(target) for target in called):
+    if not any(map(decomposition_of, filter(is_wanted, called))):
         return program
     targets = [t for t in (*_composite(), *decomposition_table) if is_wanted(t)]
     return _decomposed(

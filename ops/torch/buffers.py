@@ -15,7 +15,12 @@ def overwrite(state: LogicalRegion, value: LogicalRegion) -> None:
     kernel = _overwrite
     pattern = f"{axes}, {axes} ->"
     launch_all(
-        f"{state.name}.update", pattern, [state, value], kernel=kernel, writes=[state], flops=1
+        f"{state.name}.update",
+        pattern,
+        [state, value],
+        kernel=kernel,
+        writes=[state],
+        flops=1,
     )
 
 
@@ -24,7 +29,12 @@ def keep_first(state: LogicalRegion, name: str) -> LogicalRegion:
     axes = term(distinct(state.axes))
     graph = state.graph
     kept = launch_first(
-        name, f"{axes} -> {axes}", [state], kernel=_keep, backward=no_gradient, flops=1
+        name,
+        f"{axes} -> {axes}",
+        [state],
+        kernel=_keep,
+        backward=no_gradient,
+        flops=1,
     )
     *others, first = graph.operators
     graph.operators[:] = [first, *(_reading(op, state, kept) for op in others)]
@@ -40,7 +50,13 @@ def add_number(x: LogicalRegion, number: int, name: str) -> LogicalRegion:
     axes = term(distinct(x.axes))
     kernel = _add_number.bind(number=number)
     return launch_first(
-        name, f"{axes} -> {axes}", [x], kernel=kernel, backward=no_gradient, dtype=x.dtype, flops=1
+        name,
+        f"{axes} -> {axes}",
+        [x],
+        kernel=kernel,
+        backward=no_gradient,
+        dtype=x.dtype,
+        flops=1,
     )
 
 

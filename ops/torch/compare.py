@@ -218,15 +218,15 @@ def _check(
         ours = computed[what]
         theirs = expected[what]
         if (ours.shape, ours.dtype) != (theirs.shape, theirs.dtype):
-            there = f"torch's is {theirs.dtype} {theirs.shape}"
-            raise ValueError(f"from_torch: {what} is {ours.dtype} {ours.shape}, {there}")
+            raise ValueError(
+                f"from_torch: {what} is {ours.dtype} {ours.shape}, torch's is {theirs.dtype} {theirs.shape}"
+            )
         wrong = ~_is_close(ours, theirs, tolerances[what])
         if wrong.any():
             at = tuple(np.argwhere(wrong)[0].tolist())
-            count = np.count_nonzero(wrong)
-            numbers = f"{float(ours[at]):.6g} for {float(theirs[at]):.6g}"
             raise ValueError(
-                f"from_torch: {what} differs from torch's{where} in {count} of {wrong.size} elements, at {at} {numbers}"
+                f"from_torch: {what} differs from torch's{where} in {np.count_nonzero(wrong)} of {wrong.size} "
+                f"elements, at {at} {float(ours[at]):.6g} for {float(theirs[at]):.6g}"
             )
 
 

@@ -174,7 +174,13 @@ class ExportReader:
         """The region of a buffer that forward changes."""
         if name not in self.graph.regions:
             buffer = self.module.get_buffer(name)
-            self.graph.parameter(name, tuple(buffer.shape), 0.0, dtype_of(buffer), trainable=False)
+            self.graph.parameter(
+                name,
+                tuple(buffer.shape),
+                0.0,
+                dtype_of(buffer),
+                trainable=False,
+            )
         return self.graph.regions[name]
 
     def _stored(self, name: str, tensor: Any) -> Any:

@@ -161,9 +161,9 @@ def _refusal(
         has_cache = getattr(getattr(module, "config", None), "use_cache", False)
         advice = "; say use_cache=False in its configuration" if has_cache else ""
         return ValueError(f"from_torch: forward returns a {match[1]}, tensors are needed{advice}")
-    given = ", ".join(_named(module, args, kwargs))
     return ValueError(
-        f"from_torch: torch.export cannot follow the module: {text}{where}; its inputs are {given}"
+        f"from_torch: torch.export cannot follow the module: {text}{where}; its inputs are "
+        f"{', '.join(_named(module, args, kwargs))}"
     )
 
 

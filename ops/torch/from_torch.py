@@ -122,8 +122,10 @@ def _read(
     while True:
         try:
             exported = run_once(taken_apart(program, is_known, refused), module, example, origins)
-            made = ExportReader(module, exported).read()
-            return made.imported(), ExportReader(module, exported, is_dropping=False).read()
+            return (
+                ExportReader(module, exported).read().imported(),
+                ExportReader(module, exported, is_dropping=False).read(),
+            )
         except Refused as error:
             first = first or error
             if error.target in refused or not decomposition_of(error.target):

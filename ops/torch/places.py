@@ -30,18 +30,15 @@ def place(node: Any) -> str:
     )
     within = f" in '{path}'" if (path := path_of(node)) else ""
     lines = (node.stack_trace or "").splitlines()
-    frames = [
-        (k, line.strip()) for k, line in enumerate(lines) if line.strip().startswith('File "')
-    ]
     outside = [
-        (k, frame)
-        for k, frame in frames
-        if is_of_user(frame.removeprefix('File "').partition('"')[0])
+        k
+        for k, line in enumerate(map(str.strip, lines))
+        if line.startswith('File "') and is_of_user(line.removeprefix('File "').partition('"')[0])
     ]
     if not outside:
         return f"{node.op} '{name}'{within}"
-    k, frame = outside[-1]
-    where = ", ".join(frame.split(", ")[:2]).removeprefix("File ")
+    k = outside[-1]
+    where = ", ".join(lines[k].strip().split(", ")[:2]).removeprefix("File ")
     return f"{node.op} '{name}'{within} ({where}: {lines[k + 1].strip() if k + 1 < len(lines) else ''})"
 
 

@@ -23,19 +23,8 @@ _OPAQUE = (type, FunctionType, BuiltinFunctionType, MethodType, ModuleType)
 @contextmanager
 def only_computing(module: Any) -> Iterator[None]:
     """ValueError where forward changes an attribute or draws random numbers; attributes are then as before."""
-    import torch
-
-    def generators() -> tuple[Any, ...]:
-        kind, *state = np.random.get_state()  # noqa: NPY002, the one that modules draw from
-        return (
-            random.getstate(),
-            kind,
-            [np.asarray(s).tolist() for s in state],
-            torch.get_rng_state().tolist(),
-        )
-
     by_id = dict[int, Kept]()
-    drawn = generators()
+    drawn = _generators()
     before = [(name, Kept.of(vars(part), by_id)) for name, part in module.named_modules()]
     changed = list[str]()
     try:
@@ -46,10 +35,23 @@ def only_computing(module: Any) -> Iterator[None]:
             kept.restore()
         if changed:  # whatever came of it
             raise ValueError(f"from_torch: forward changes '{changed[0]}', which is not supported")
-    if generators() != drawn:
+    if _generators() != drawn:
         raise ValueError(
             "from_torch: forward draws random numbers other than by dropout, which is not supported"
         )
+
+
+def _generators() -> tuple[Any, ...]:
+    """Their states."""
+    import torch
+
+    kind, *state = np.random.get_state()  # noqa: NPY002, the one that modules draw from
+    return (
+        random.getstate(),
+        kind,
+        [np.asarray(s).tolist() for s in state],
+        torch.get_rng_state().tolist(),
+    )
 
 
 class Kept:

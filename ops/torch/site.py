@@ -117,7 +117,13 @@ class Site:
             raise Unsupported(f"the weight '{weight.name}' is read whole and in parts, which")
         if name not in graph.regions:
             extents = weight.shape if shape is None else shape
-            graph.parameter(name, extents, init, weight.dtype, trainable=weight.is_trained)
+            graph.parameter(
+                name,
+                extents,
+                init,
+                weight.dtype,
+                trainable=weight.is_trained,
+            )
         return graph.regions[name]
 
     def constant(self, value: Any) -> LogicalRegion:
@@ -136,7 +142,11 @@ class Site:
             name = name if name not in book.graph.regions else book.free_name(name)
             book.constants[name] = array_of(value).copy()
             made = book.graph.parameter(
-                name, tuple(value.shape), 0.0, dtype_of(value), trainable=False
+                name,
+                tuple(value.shape),
+                0.0,
+                dtype_of(value),
+                trainable=False,
             )
             book.kept[key] = made
             book.tensors.setdefault(

@@ -279,12 +279,13 @@ def read_config(config: str | Path | Mapping[str, Any]) -> tuple[Config, str]:
         for key, values in _ONLY.items():
             if key in keys and keys[key] not in values:
                 raise ValueError(f"{key} is {keys[key]!r}, a graph is made for {values[0]!r} alone")
-        kept = {k: v for k, v in keys.items() if k not in _NO_EFFECT and k not in _ONLY}
-        found = msgspec.convert(kept, Config, strict=True)
+        kept = {key: keys[key] for key in keys if key not in _NO_EFFECT and key not in _ONLY}
+        record = msgspec.convert(kept, Config, strict=True)
     except (OSError, msgspec.MsgspecError, ValueError) as error:
         raise ValueError(f"{where}: {error}") from error
-    name = (found.architectures or found.CLASSES)[0]
-    if name not in found.CLASSES:
-        known = " or ".join(found.CLASSES)
-        raise ValueError(f"{where}: the architecture is {name}, a graph is made of {known}")
-    return found, name
+    name = (record.architectures or record.CLASSES)[0]
+    if name not in record.CLASSES:
+        raise ValueError(
+            f"{where}: the architecture is {name}, a graph is made of {' or '.join(record.CLASSES)}"
+        )
+    return record, name

@@ -183,7 +183,7 @@ def _buckets(ctx: Context, made: Array, *, buckets: int, farthest: int, both_way
         made[...] = (away < 0) * buckets
     away = xp.abs(away) if both_ways else xp.maximum(away, 0)
     exact = buckets // 2
-    ratio = xp.maximum(away, 1).astype(np.float32) / exact
-    grown = xp.log(ratio) / np.log(farthest / exact) * (buckets - exact)
-    far = xp.minimum(exact + grown.astype(np.int32), buckets - 1)
+    far = xp.log(xp.maximum(away, 1).astype(np.float32) / exact)
+    far = far / np.log(farthest / exact) * (buckets - exact)
+    far = xp.minimum(exact + far.astype(np.int32), buckets - 1)
     made[...] += xp.where(away < exact, away, far).astype(np.int32)

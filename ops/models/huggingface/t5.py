@@ -81,12 +81,17 @@ def _bias(
     h: LogicalRegion, config: T5, sizes: StepSizes, name: str, both_ways: bool
 ) -> LogicalRegion:
     """(heads, queries, keys), of the first layer and for all of them."""
-    place = f"{name}.block.0.layer.0.SelfAttention.relative_attention_bias"
+    """(heads, queries, keys), of the first layer and for all of them."""
     count = config.relative_attention_num_buckets
-    farthest = config.relative_attention_max_distance
-    length = h.shape[1]
     buckets = relative_buckets(
-        h.graph, f"{name}.buckets", length, length, count, farthest, both_ways
+        h.graph,
+        f"{name}.buckets",
+        h.shape[1],
+        h.shape[1],
+        count,
+        config.relative_attention_max_distance,
+        both_ways,
     )
+    place = f"{name}.block.0.layer.0.SelfAttention.relative_attention_bias"
     table = sizes.embed(buckets, count, config.num_heads, place)
     return ops.permute(table, (2, 0, 1), f"{name}.bias")

@@ -89,8 +89,10 @@ def _at_once(site: Site, indices: Sequence[Any], extents: Sequence[int]) -> Any:
         ]
         return torch.as_tensor(np.ravel_multi_index(positive, extents))
     steps = [float(prod(extents[k + 1 :])) for k in range(len(extents))]
-    parts = map(partial(_in_front, site), indices, extents, steps)
-    regions_first = sorted(parts, key=lambda part: not isinstance(part, Region))
+    regions_first = sorted(
+        map(partial(_in_front, site), indices, extents, steps),
+        key=lambda part: not isinstance(part, Region),
+    )
     return cast(reduce(add, regions_first), "int64")
 
 

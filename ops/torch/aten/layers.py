@@ -267,8 +267,10 @@ def _layer_norm(
         weight, bias = (
             None if w is None else reshape(site.region(w), (prod(shape),)) for w in (weight, bias)
         )
-    weights = _filled_in(site, x, weight, bias, prod(shape))
-    made = site.build(lambda name: layer_norm(flat, eps, name), weights)
+    made = site.build(
+        lambda name: layer_norm(flat, eps, name),
+        _filled_in(site, x, weight, bias, prod(shape)),
+    )
     return made if flat is x else reshape(made, x.shape)
 
 
@@ -337,8 +339,12 @@ def _embedding(
     )
     if padding_idx < 0:
         return made
-    is_word = unsqueeze(not_equal(indices, padding_idx, f"{site.name}.is_word"), indices.ndim)
-    return where(is_word, made, detach(made, f"{site.name}.padding"), f"{site.name}.of_words")
+    return where(
+        unsqueeze(not_equal(indices, padding_idx, f"{site.name}.is_word"), indices.ndim),
+        made,
+        detach(made, f"{site.name}.padding"),
+        f"{site.name}.of_words",
+    )
 
 
 def _embedding_bag(

@@ -34,12 +34,15 @@ def _cross_entropy(
     ignored: int = -100,
     smoothing: float = 0.0,
 ) -> Region:
-    scores = _classes_last(site, x)
     is_chance = t.is_floating
-    targets = _classes_last(site, t) if is_chance else t
-    options = {"reduction": _REDUCTIONS[reduction], "weight": weight}
     return cross_entropy(
-        scores, targets, None if is_chance else ignored, smoothing, site.name, **options
+        _classes_last(site, x),
+        _classes_last(site, t) if is_chance else t,
+        None if is_chance else ignored,
+        smoothing,
+        site.name,
+        reduction=_REDUCTIONS[reduction],
+        weight=weight,
     )
 
 

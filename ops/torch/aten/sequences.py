@@ -47,7 +47,6 @@ def _recurrent(kind: str) -> Rule:
         batch_first: bool,
     ) -> tuple[Any, ...]:
         x = site.region(x)
-        states = state if kind == "lstm" else (state,)
         need(x.ndim == 3, "a recurrent layer on sequences without a batch")
         y = x if batch_first else exchanged(site, x, 0, 1)
         per_way = 4 if bias else 2
@@ -62,10 +61,9 @@ def _recurrent(kind: str) -> Rule:
             for way in range(ways):
                 k = layer * ways + way
                 weights = params[k * per_way : (k + 1) * per_way]
-                first = [_first_state(site, s, k) for s in states]
-                made, final = _layer(site, kind, flip(y, 1) if way else y, weights, first)
-                ends.append(flip(made, 1) if way else made)
-                last.append([exchanged(site, s, 0, 1) for s in final])
+                made, final = _way(site, kind, y, weights, state, k, is_backwards=way == 1)
+                ends.append(made)
+                last.append(final)
             y = ends[0] if ways == 1 else concat(ends, 2, f"{site.name}.l{layer}.both")
         joined = [
             parts[0] if len(parts) == 1 else concat(list(parts), 0)
@@ -74,6 +72,21 @@ def _recurrent(kind: str) -> Rule:
         return (y if batch_first else exchanged(site, y, 0, 1), *joined)
 
     return rule
+
+
+def _way(
+    site: Site,
+    kind: str,
+    x: Region,
+    weights: Sequence[Any],
+    state: Any,
+    k: int,
+    is_backwards: bool,
+) -> tuple[Region, list[Region]]:
+    """One layer in one direction, which begins with number `k` of the states: its results, and its last states."""
+    first = [_first_state(site, s, k) for s in (state if kind == "lstm" else (state,))]
+    y, last = _layer(site, kind, flip(x, 1) if is_backwards else x, weights, first)
+    return flip(y, 1) if is_backwards else y, [exchanged(site, s, 0, 1) for s in last]
 
 
 def _layer(
@@ -180,7 +193,13 @@ def _masked(
     """A query that sees nothing gets zeros."""
     graph = site.book.graph
     name = graph.unique_name(site.name)
-    scores = contract(name, "b k q d, b k t d -> b k q t", q, k, scale)
+    scores = contract(
+        name,
+        "b k q d, b k t d -> b k q t",
+        q,
+        k,
+        scale,
+    )
     blind = None
     for mask in masks:
         region = site.region(mask)

@@ -72,8 +72,11 @@ def _repeat_interleave(site: Site, x: Region, repeats: Any, dim: int | None = No
 def _pixel_shuffle(site: Site, x: Region, factor: int) -> Region:
     *lead, c, h, w = x.shape
     n = len(lead)
-    parts = reshape(x, (*lead, c // factor**2, factor, factor, h, w))
-    turned = transpose(parts, (*range(n), n, n + 3, n + 1, n + 4, n + 2), site.name)
+    turned = transpose(
+        reshape(x, (*lead, c // factor**2, factor, factor, h, w)),
+        (*range(n), n, n + 3, n + 1, n + 4, n + 2),
+        site.name,
+    )
     return reshape(turned, site.shape)
 
 
@@ -205,20 +208,30 @@ def padded(
     site: Site, x: Region, widths: Sequence[int], mode: str = "constant", value: float | None = None
 ) -> Region:
     """As torch.nn.functional.pad; a negative width cuts."""
+    """As torch.nn.functional.pad; a negative width cuts."""
+    x = _cut(x, widths)
+    widths = [max(w, 0) for w in widths]
+    if mode == "constant":
+        return pad(x, widths, float(value or 0), site.name)
+    for k in range(len(widths) // 2):
+        dim = x.ndim - 1 - k
+        pieces = [
+            *_edge(x, dim, widths[2 * k], mode, True),
+            x,
+            *_edge(x, dim, widths[2 * k + 1], mode, False),
+        ]
+        x = x if len(pieces) == 1 else concat(pieces, dim, site.name)
+    return x
+
+
+def _cut(x: Region, widths: Sequence[int]) -> Region:
+    """Without what negative widths cut."""
     for k in range(len(widths) // 2):
         dim = x.ndim - 1 - k
         before = widths[2 * k]
         behind = widths[2 * k + 1]
         if before < 0 or behind < 0:
             x = slice(x, dim, max(-before, 0), x.shape[dim] - max(-behind, 0))
-    widths = [max(w, 0) for w in widths]
-    if mode == "constant":
-        return pad(x, widths, float(value or 0), site.name)
-    for k in range(len(widths) // 2):
-        dim = x.ndim - 1 - k
-        (before, behind) = widths[2 * k : 2 * k + 2]
-        pieces = [*_edge(x, dim, before, mode, True), x, *_edge(x, dim, behind, mode, False)]
-        x = x if len(pieces) == 1 else concat(pieces, dim, site.name)
     return x
 
 
