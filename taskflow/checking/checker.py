@@ -101,7 +101,7 @@ def check_own_plan(task_graph: TaskGraph) -> Proof:
     return check_plan(graph, task_graph, plan_memory(task_graph))
 
 
-class _Tables(NamedTuple):
+class _PlanTables(NamedTuple):
     """What both passes read of a graph and its rows."""
 
     program: GraphTables
@@ -110,16 +110,16 @@ class _Tables(NamedTuple):
     at_end: Ends
 
 
-def _read_tables(graph: Graph, task_graph: TaskGraph) -> _Tables:
+def _read_tables(graph: Graph, task_graph: TaskGraph) -> _PlanTables:
     program, latest = read_program(graph, task_graph)
     collectives = read_collectives(task_graph)
-    return _Tables(program, collectives, *read_ends(task_graph, graph, program, latest))
+    return _PlanTables(program, collectives, *read_ends(task_graph, graph, program, latest))
 
 
 # -- values ------------------------------------------------------------------------------------------------------------
 
 
-def _values(graph: TaskGraph, tables: _Tables, fault: PlanFault) -> int:
+def _values(graph: TaskGraph, tables: _PlanTables, fault: PlanFault) -> int:
     columns = _plan_columns(graph, tables.collectives.table)
     room = 3 * len(graph.instance_region) + 1024
     while True:
@@ -160,7 +160,7 @@ def _plan_columns(graph: TaskGraph, table_of: Array) -> PlanColumns:
 
 def _races(
     graph: TaskGraph,
-    tables: _Tables,
+    tables: _PlanTables,
     memory: MemoryPlan | None,
     reuse: Reuse | None,
     fault: PlanFault,

@@ -28,7 +28,7 @@ def read_program(graph: Graph, task_graph: TaskGraph) -> tuple[GraphTables, Arra
     number = _check_regions(graph, task_graph)
     _check_launches(graph, task_graph, number)
     arguments = list[tuple[int, ...]]()
-    latest = _Versions(number)
+    latest = _ProgramOrder(number)
     for launch, op in enumerate(graph.operators):
         arguments += _arguments(op, launch, latest)
     bounds = _Bounds()
@@ -45,7 +45,7 @@ def read_program(graph: Graph, task_graph: TaskGraph) -> tuple[GraphTables, Arra
     return tables, np.array([*latest.of_region.values()], np.int64)
 
 
-class _Versions:
+class _ProgramOrder:
     """The versions of regions in program order, as `VERSION` records, and the latest of each."""
 
     def __init__(self, number: Mapping[str, int]) -> None:
@@ -79,7 +79,7 @@ def _spans(task_graph: TaskGraph) -> Array:
     return np.ascontiguousarray(np.concatenate([np.zeros((0, 2), np.int64), *spans]))
 
 
-def _arguments(op: Operator, launch: int, latest: _Versions) -> Iterator[tuple[int, ...]]:
+def _arguments(op: Operator, launch: int, latest: _ProgramOrder) -> Iterator[tuple[int, ...]]:
     """`ARGUMENT` records of an operator; what it makes are new versions."""
     reads = [latest.of_region[region.name] for region in op.inputs] + [-1] * len(op.outputs)
     for k, region in enumerate(op.args):
