@@ -314,12 +314,12 @@ class MachineModel:
         if self.memories:
             raise ValueError(f"machine '{self.name}': its hosts have memories already")
         ways = [(number, f"host@{device.host}") for number, device in enumerate(self.devices)]
-        links = (
-            Link(ends, bandwidth, latency_seconds) for way in ways for ends in (way, way[::-1])
-        )
         return replace(
             self,
-            links=(*self.links, *links),
+            links=(
+                *self.links,
+                *(Link(e, bandwidth, latency_seconds) for way in ways for e in (way, way[::-1])),
+            ),
             memories=tuple(
                 HostMemory(host, f"host@{host}", memory_bytes)
                 for host in sorted({device.host for device in self.devices})

@@ -186,7 +186,7 @@ class Ways:
         rank = np.full(len(self.link.end), -1, np.int32)
         used = np.empty(_rank_links(part, place, within, *crossing, rank), np.int64)
         used[rank[rank >= 0]] = np.flatnonzero(rank >= 0)
-        among = Ways(
+        return Ways(
             part,
             place,
             rank[within],
@@ -196,8 +196,7 @@ class Ways:
             self._columns_of(devices, np.append(used, -1)),
             self.memory_bandwidth[devices],
             self.has_doors[devices],
-        )
-        return among, used
+        ), used
 
     def _within(self, devices: Array, part: Array, place: Array) -> Array:
         """`within` among some devices, of which these are the parts and places."""
