@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -78,19 +79,20 @@ def check_plan(
         reuse = memory.reuse_ptr, memory.reuse_rows
     graph = graph if graph.repeat > 1 else repeated(graph, task_graph.repeat)
     check_columns(task_graph)
-    tables, last = read_program(graph, task_graph)
-    collectives = read_collectives(task_graph)
-    ends, texts = read_ends(task_graph, graph, tables, last)
-    at_end = Ends(texts, ends.last["instance"], ends.last_box)
+    tables = _read_tables(graph, task_graph)
     fault = make_fault(task_graph.arg_box.shape[2])
-    if _values(task_graph, tables, collectives, ends, fault) == BROKEN:
-        raise explain_fault(task_graph, fault, tables.version, at_end)
+    if _values(task_graph, tables, fault) == BROKEN:
+        raise explain_fault(task_graph, fault, tables.program.version, tables.at_end)
     check_streams(task_graph)
-    if _races(task_graph, collectives, ends, memory, reuse, fault) == BROKEN:
-        raise explain_fault(task_graph, fault, tables.version, at_end)
-    edges = None if memory is None or reuse is None else len(reuse[1])
-    counts = len(task_graph), len(task_graph.arg_instance), len(task_graph.dep_row)
-    return Proof(*counts, edges, time.perf_counter() - begin)
+    if _races(task_graph, tables, memory, reuse, fault) == BROKEN:
+        raise explain_fault(task_graph, fault, tables.program.version, tables.at_end)
+    return Proof(
+        len(task_graph),
+        len(task_graph.arg_instance),
+        len(task_graph.dep_row),
+        None if memory is None or reuse is None else len(reuse[1]),
+        time.perf_counter() - begin,
+    )
 
 
 def check_own_plan(task_graph: TaskGraph) -> Proof:
@@ -99,25 +101,39 @@ def check_own_plan(task_graph: TaskGraph) -> Proof:
     return check_plan(graph, task_graph, plan_memory(task_graph))
 
 
+class _PlanTables(NamedTuple):
+    """What both passes read of a graph and its rows."""
+
+    program: GraphTables
+    collectives: Collectives
+    ends: EndTables
+    at_end: Ends
+
+
+def _read_tables(graph: Graph, task_graph: TaskGraph) -> _PlanTables:
+    program, latest = read_program(graph, task_graph)
+    collectives = read_collectives(task_graph)
+    return _PlanTables(program, collectives, *read_ends(task_graph, graph, program, latest))
+
+
 # -- values ------------------------------------------------------------------------------------------------------------
 
 
-def _values(
-    graph: TaskGraph,
-    tables: GraphTables,
-    collectives: Collectives,
-    ends: EndTables,
-    fault: PlanFault,
-) -> int:
-    columns = _plan_columns(graph, collectives.table)
+def _values(graph: TaskGraph, tables: _PlanTables, fault: PlanFault) -> int:
+    columns = _plan_columns(graph, tables.collectives.table)
     room = 3 * len(graph.instance_region) + 1024
-    instances = len(graph.instance_region)
     while True:
-        pieces = make_pieces(instances, room, graph.arg_box.shape[2])
-        plain = (
-            tuple(table) for table in (columns, tables, collectives.steps, ends, pieces, fault)
+        pieces = make_pieces(len(graph.instance_region), room, graph.arg_box.shape[2])
+        end = int(
+            follow_values(
+                tuple(columns),
+                tuple(tables.program),
+                tuple(tables.collectives.steps),
+                tuple(tables.ends),
+                tuple(pieces),
+                tuple(fault),
+            )
         )
-        end = int(follow_values(*plain))
         if end != NO_ROOM:
             return end
         room *= 4
@@ -144,24 +160,34 @@ def _plan_columns(graph: TaskGraph, table_of: Array) -> PlanColumns:
 
 def _races(
     graph: TaskGraph,
-    collectives: Collectives,
-    ends: EndTables,
+    tables: _PlanTables,
     memory: MemoryPlan | None,
     reuse: Reuse | None,
     fault: PlanFault,
 ) -> int:
     order = Waits(*_waits(graph, reuse), *occupied_streams(graph))
+    touches = read_touches(graph, tables.collectives)
+    return int(
+        follow_order(
+            tuple(order),
+            tuple(make_clocks(order)),
+            tuple(touches),
+            tuple(make_arenas(_owners(graph, memory), len(touches.touch))),
+            (tables.ends.first["instance"].copy(), tables.ends.last["instance"].copy()),
+            tuple(fault),
+        )
+    )
+
+
+def _owners(graph: TaskGraph, memory: MemoryPlan | None) -> Array:
+    """`OWNER` records of instances, of which nobody has touched any yet."""
     owner = np.zeros(len(graph.instance_region), OWNER)
     owner["dims"] = dimensions(graph)
     owner["device"] = graph.instance_device
     if memory is not None:
         owner["begin"] = memory.offset
         owner["end"] = memory.offset + memory.size
-    touches = read_touches(graph, collectives)
-    arenas = make_arenas(owner, len(touches.touch))
-    held = ends.first["instance"].copy(), ends.last["instance"].copy()
-    tables = [tuple(table) for table in (order, make_clocks(order), touches, arenas)]
-    return int(follow_order(*tables, held, tuple(fault)))
+    return owner
 
 
 def _waits(graph: TaskGraph, reuse: Reuse | None) -> tuple[Array, Array]:

@@ -43,26 +43,21 @@ def check_columns(graph: TaskGraph) -> None:
 def _check_rows(graph: TaskGraph) -> None:
     is_point = graph.kind == Kind.POINT
     devices = len(graph.machine.devices)
-    regions = len(graph.regions)
-    ranges = (
-        ("kind", graph.kind, 0, len(Kind)),
-        (
-            "operator",
-            graph.launch,
-            np.where(is_point, 0, -1),
-            np.where(is_point, len(graph.launches), 0),
-        ),
-        ("region", graph.region, np.where(is_point, -1, 0), np.where(is_point, 0, regions)),
-        ("device", graph.device, 0, devices),
-        ("source", graph.source, 0, devices),
-    )
-    for name, column, low, high in ranges:
-        bad = (column.astype(np.int64) < low) | (column.astype(np.int64) >= high)
-        if bad.any():
-            row = int(np.argmax(bad))
-            raise PlanError(
-                f"plan, rule arguments: row {row}: its {name} is {column[row]}, which stands for nothing"
-            )
+    launches = np.where(is_point, 0, -1), np.where(is_point, len(graph.launches), 0)
+    regions = np.where(is_point, -1, 0), np.where(is_point, 0, len(graph.regions))
+    _check_range(graph.kind, "kind", 0, len(Kind))
+    _check_range(graph.launch, "operator", *launches)
+    _check_range(graph.region, "region", *regions)
+    _check_range(graph.device, "device", 0, devices)
+    _check_range(graph.source, "source", 0, devices)
+
+
+def _check_range(column: Array, name: str, low: Array | int, end: Array | int) -> None:
+    numbers = column.astype(np.int64)
+    for row in np.flatnonzero((numbers < low) | (numbers >= end)).tolist():
+        raise PlanError(
+            f"plan, rule arguments: row {row}: its {name} is {numbers[row]}, which stands for nothing"
+        )
 
 
 def _check_numbers(graph: TaskGraph) -> None:
@@ -86,37 +81,51 @@ def check_streams(graph: TaskGraph) -> None:
         PlanError: a row is not.
     """
     table = StreamTable(graph.machine)
-    kind = graph.kind
-    first = graph.streams[:, 0]
-    expected = np.where(kind == Kind.POINT, table.compute[graph.device], table.within[graph.device])
-    expected = np.where(kind == Kind.FEED, table.host[graph.device], expected)
-    crossed = np.flatnonzero(graph.crossing >= 0)
-    expected[crossed] = table.crossing[graph.crossing[crossed], graph.device[crossed]]
-    remote = ((kind == Kind.COPY) | (kind == Kind.FOLD)) & (graph.source != graph.device)
-    expected = np.where(remote, table.arriving[graph.device], expected)
-    bad = (first != expected) & (kind != Kind.COLLECTIVE)
+    is_remote = (graph.kind == Kind.COPY) | (graph.kind == Kind.FOLD)
+    is_remote &= graph.source != graph.device
     others = graph.streams[:, 1:]
-    on_device = (others >= 0) & (others < STREAMS * len(graph.machine.devices))
-    is_sending = remote[:, None] & (others == table.sending[graph.source][:, None])
-    bad |= (on_device & ~is_sending).any(axis=1) & (kind != Kind.COLLECTIVE)
-    checked: set[tuple[int, bytes]] = set()
-    for row in np.flatnonzero(kind == Kind.COLLECTIVE).tolist():
-        used = graph.instance_device[
-            graph.arg_instance[graph.arg_ptr[row] : graph.arg_ptr[row + 1]]
-        ]
-        key = int(first[row]), used.tobytes()
-        if key not in checked:
-            checked.add(key)
-            streams = (
-                graph.groups.streams_of(-2 - key[0]) if 0 <= -2 - key[0] < len(graph.groups) else []
-            )
-            bad[row] = streams != table.of_group(table.ring(used)).tolist()
-    if bad.any():
-        row = int(np.argmax(bad))
+    is_foreign = (others >= 0) & (others < STREAMS * len(graph.machine.devices))
+    is_foreign &= ~is_remote[:, None] | (others != table.sending[graph.source][:, None])
+    bad = (graph.streams[:, 0] != _first_streams(graph, table, is_remote)) | is_foreign.any(axis=1)
+    bad &= graph.kind != Kind.COLLECTIVE
+    bad[_misplaced_collectives(graph, table)] = True
+    for row in np.flatnonzero(bad).tolist():
         raise PlanError(
             f"plan, rule stream: {task_text(graph, row)}: {_first_box(graph, row)}: it is on other streams than those "
             "of its devices"
         )
+
+
+def _first_streams(graph: TaskGraph, table: StreamTable, is_remote: Array) -> Array:
+    """The first stream of every row but a collective, whose bytes come from another device if it is remote."""
+    device = graph.device
+    first = np.where(graph.kind == Kind.POINT, table.compute[device], table.within[device])
+    first = np.where(graph.kind == Kind.FEED, table.host[device], first)
+    crossed = np.flatnonzero(graph.crossing >= 0)
+    first[crossed] = table.crossing[graph.crossing[crossed], device[crossed]]
+    return np.where(is_remote, table.arriving[device], first)
+
+
+def _misplaced_collectives(graph: TaskGraph, table: StreamTable) -> list[int]:
+    """Collectives that are on other streams than those of their devices; of equal ones the first."""
+    first = dict[tuple[int, bytes], int]()
+    for row in np.flatnonzero(graph.kind == Kind.COLLECTIVE).tolist():
+        group = -2 - int(graph.streams[row, 0])
+        first.setdefault((group, _devices_of(graph, row).tobytes()), row)
+    return [
+        row
+        for (group, _), row in first.items()
+        if not 0 <= group < len(graph.groups)
+        or graph.groups.streams_of(group)
+        != table.of_group(table.ring(_devices_of(graph, row))).tolist()
+    ]
+
+
+def _devices_of(graph: TaskGraph, row: int) -> Array:
+    """The devices of the arguments of a row."""
+    args = slice(graph.arg_ptr[row], graph.arg_ptr[row + 1])
+    devices: Array = graph.instance_device[graph.arg_instance[args]]
+    return devices
 
 
 def _first_box(graph: TaskGraph, row: int) -> str:

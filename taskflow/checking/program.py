@@ -6,7 +6,7 @@ operator is held to the graph here: kernel, pattern, regions, how partial result
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from taskflow.graph.window import Image, window_row
 from taskflow.tasks.task_graph import Launch, Privilege, TaskGraph
 
 
-def read_program(graph: Graph, task_graph: TaskGraph) -> tuple[GraphTables, dict[str, int]]:
+def read_program(graph: Graph, task_graph: TaskGraph) -> tuple[GraphTables, Array]:
     """The tables of `graph`, in the numbers of `task_graph`; and the version that every region ends with.
 
     Raises:
@@ -27,65 +27,77 @@ def read_program(graph: Graph, task_graph: TaskGraph) -> tuple[GraphTables, dict
     """
     number = _check_regions(graph, task_graph)
     _check_launches(graph, task_graph, number)
-    versions: list[tuple[int, ...]] = [(k, 0, 1, 0) for k in range(len(number))]
-    latest = dict(zip(number, range(len(number)), strict=True))
-    arguments: list[tuple[int, ...]] = []
-    for k, op in enumerate(graph.operators):
-        arguments += _arguments(op, k, number, latest, versions)
+    arguments = list[tuple[int, ...]]()
+    latest = _ProgramOrder(number)
+    for launch, op in enumerate(graph.operators):
+        arguments += _arguments(op, launch, latest)
     bounds = _Bounds()
-    which = [bounds.number(op.bound) for op in graph.operators]
-    spans = [launch.spans.reshape(-1, 2) for launch in task_graph.launches]
-    launches = np.zeros(len(which), LAUNCH)
-    launches["bound"], launches["spans"] = which, pointers([len(s) for s in spans])[:-1]
+    tables = GraphTables(
+        _launches(graph, task_graph, [bounds.number(op.bound) for op in graph.operators]),
+        _records(arguments, ARGUMENT),
+        _spans(task_graph),
+        *bounds.tables(),
+        _records(latest.versions, VERSION),
+        np.arange(len(number)),
+        np.zeros((2, task_graph.arg_box.shape[2]), np.int64),
+        bounds.images(),
+    )
+    return tables, np.array([*latest.of_region.values()], np.int64)
+
+
+class _ProgramOrder:
+    """The versions of regions in program order, as `VERSION` records, and the latest of each."""
+
+    def __init__(self, number: Mapping[str, int]) -> None:
+        self.number = number
+        self.versions: list[tuple[int, ...]] = [(k, 0, 1, 0) for k in range(len(number))]
+        self.of_region = dict(zip(number, range(len(number)), strict=True))
+
+    def add(self, region: str) -> int:
+        """A new version of a region."""
+        before = self.versions[self.of_region[region]]
+        self.versions.append((self.number[region], before[1] + 1, 1, 0))
+        self.of_region[region] = len(self.versions) - 1
+        return self.of_region[region]
+
+
+def _launches(graph: Graph, task_graph: TaskGraph, bounds: Sequence[int]) -> Array:
+    """`LAUNCH` records of operators, whose patterns have these numbers."""
+    launches = np.zeros(len(bounds), LAUNCH)
+    launches["bound"] = bounds
+    launches["spans"] = pointers([launch.spans.size // 2 for launch in task_graph.launches])[:-1]
     launches["points"] = [len(launch.spans) for launch in task_graph.launches]
     launches["inputs"] = [len(op.inputs) for op in graph.operators]
     launches["outputs"] = [len(op.outputs) for op in graph.operators]
     launches["is_addition"] = [op.kernel.is_addition for op in graph.operators]
     launches["args"] = pointers(launches["inputs"] + launches["outputs"])[:-1]
-    bound, extent, term, dim, dim_axis, reduced = bounds.tables()
-    tables = GraphTables(
-        launches,
-        _records(arguments, ARGUMENT),
-        np.ascontiguousarray(np.concatenate([np.zeros((0, 2), np.int64), *spans])),
-        *(bound, extent, term, dim, dim_axis, reduced),
-        _records(versions, VERSION),
-        np.arange(len(number)),
-        np.zeros((2, task_graph.arg_box.shape[2]), np.int64),
-        bounds.images(),
-    )
-    return tables, latest
+    return launches
 
 
-def _arguments(
-    op: Operator,
-    launch: int,
-    number: Mapping[str, int],
-    latest: dict[str, int],
-    versions: list[tuple[int, ...]],
-) -> list[tuple[int, ...]]:
+def _spans(task_graph: TaskGraph) -> Array:
+    spans = [launch.spans.reshape(-1, 2) for launch in task_graph.launches]
+    return np.ascontiguousarray(np.concatenate([np.zeros((0, 2), np.int64), *spans]))
+
+
+def _arguments(op: Operator, launch: int, latest: _ProgramOrder) -> Iterator[tuple[int, ...]]:
     """`ARGUMENT` records of an operator; what it makes are new versions."""
-    reads = [latest[r.name] for r in op.inputs] + [-1] * len(op.outputs)
-    records: list[tuple[int, ...]] = []
+    reads = [latest.of_region[region.name] for region in op.inputs] + [-1] * len(op.outputs)
     for k, region in enumerate(op.args):
-        is_made = k >= len(op.inputs) or k in op.writes
         made = -1
+        privilege = Privilege.READ
+        if k >= len(op.inputs) or k in op.writes:
+            made = latest.add(region.name)
+            privilege = Privilege.WRITE if reads[k] < 0 else Privilege.READ_WRITE
         adds = k in op.adds
-        if is_made:
-            before = latest.get(region.name, -1)
-            made = latest[region.name] = len(versions)
-            versions.append((number[region.name], versions[before][1] + 1, 1, 0))
-        privilege = (
-            Privilege.READ
-            if not is_made
-            else Privilege.WRITE
-            if reads[k] < 0
-            else Privilege.READ_WRITE
+        yield (
+            latest.number[region.name],
+            reads[k],
+            made,
+            int(privilege),
+            launch,
+            adds or (k >= len(op.inputs) and op.kernel.accumulates),
+            adds,
         )
-        accumulates = adds or (k >= len(op.inputs) and op.kernel.accumulates)
-        records.append(
-            (number[region.name], reads[k], made, int(privilege), launch, accumulates, adds)
-        )
-    return records
 
 
 def changed_regions(op: Operator) -> tuple[LogicalRegion, ...]:
@@ -134,28 +146,40 @@ def _check_names(planned: Sequence[str], wanted: Sequence[str]) -> None:
 
 def _check_launches(graph: Graph, task_graph: TaskGraph, number: Mapping[str, int]) -> None:
     _check_names([n.name for n in task_graph.launches], [op.name for op in graph.operators])
-    makers: dict[int, tuple[str, str]] = {}
     for launch, op in zip(task_graph.launches, graph.operators, strict=True):
         if what := _difference(launch, op, number):
             on = f"region '{op.args[-1].name}' " if op.args else ""
             raise PlanError(
                 f"plan, rule operator: operator '{op.name}': {on}has {what} than in the graph"
             )
-        terms = zip(op.outputs, op.bound.pattern.outputs, strict=True)
-        makers |= {number[op.inputs[k].name]: (op.name, "sum") for k in op.adds} | {
-            number[r.name]: (op.name, term.reduction) for r, term in terms
-        }
-    for region, how in task_graph.combine.items():
-        maker, wanted_how = makers.get(region, ("", "none"))
-        if how != wanted_how:
-            on = f"operator '{maker}': region '{task_graph.regions[region].name}'"
-            raise PlanError(
-                f"plan, rule operator: {on} combines its parts as '{how}', not '{wanted_how}'"
-            )
+    _check_combine(graph, task_graph)
     if task_graph.uses_tf32 != (graph.precision.dtype == "tf32"):
         raise PlanError(
             f"plan, rule operator: uses_tf32 is {task_graph.uses_tf32}, the graph's precision differs"
         )
+
+
+def _check_combine(graph: Graph, task_graph: TaskGraph) -> None:
+    """The parts of every region are combined as by the last operator that makes it."""
+    makers = _makers(graph)
+    for region, how in task_graph.combine.items():
+        name = task_graph.regions[region].name
+        maker, wanted = makers.get(name, ("", "none"))
+        if how != wanted:
+            on = f"operator '{maker}': region '{name}'"
+            raise PlanError(
+                f"plan, rule operator: {on} combines its parts as '{how}', not '{wanted}'"
+            )
+
+
+def _makers(graph: Graph) -> dict[str, tuple[str, str]]:
+    """Region -> the last operator that makes or adds to it, and how its parts are combined."""
+    makers: dict[str, tuple[str, str]] = {}
+    for op in graph.operators:
+        makers |= {op.inputs[k].name: (op.name, "sum") for k in op.adds}
+        for region, term in zip(op.outputs, op.bound.pattern.outputs, strict=True):
+            makers[region.name] = op.name, term.reduction
+    return makers
 
 
 def _difference(launch: Launch, op: Operator, number: Mapping[str, int]) -> str:
@@ -197,29 +221,33 @@ class _Bounds:
         return self._numbers[id(bound)]
 
     def _add(self, bound: BoundPattern) -> None:
-        axes = {axis: k for k, axis in enumerate(bound.extents)}
+        axes = [*bound.extents]
         self._bounds.append((len(self._terms), len(self._extents), len(axes)))
         self._extents += bound.extents.values()
         for k, (term, shape) in enumerate(zip(bound.terms, bound.shapes, strict=True)):
             first = len(self._dims)
             reduced = len(self._reduced)
             for names, extent in zip(term.dims, shape, strict=True):
-                window = bound.windows.get(names[0]) if len(names) == 1 else None
-                begin = len(self._dim_axes)
-                self._dim_axes += [axes[window.axis]] if window else [axes[n] for n in names]
-                rule = window_row(window, sum(map(len, self._images)))
-                if isinstance(window, Image):
-                    self._images.append(window.table)
-                self._dims.append((begin, len(self._dim_axes), extent, *rule))
+                self._add_dimension(bound, names, extent)
             if k in bound.made:
-                self._reduced += sorted(axes[a] for a in bound.reduced_axes(bound.made.index(k)))
+                self._reduced += sorted(map(axes.index, bound.reduced_axes(bound.made.index(k))))
             self._terms.append((first, len(self._dims), reduced, len(self._reduced)))
+
+    def _add_dimension(self, bound: BoundPattern, names: Sequence[str], extent: int) -> None:
+        window = bound.windows.get(names[0]) if len(names) == 1 else None
+        first = len(self._dim_axes)
+        axes = [*bound.extents]
+        self._dim_axes += map(axes.index, [window.axis] if window else names)
+        rule = window_row(window, sum(map(len, self._images)))
+        if isinstance(window, Image):
+            self._images.append(window.table)
+        self._dims.append((first, len(self._dim_axes), extent, *rule))
 
     def images(self) -> Array:
         """The tables of all images."""
         return np.concatenate(self._images)
 
-    def tables(self) -> tuple[Array, ...]:
+    def tables(self) -> tuple[Array, Array, Array, Array, Array, Array]:
         """As `GraphTables` wants them."""
         return (
             _records(self._bounds, BOUND),

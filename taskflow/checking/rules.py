@@ -10,6 +10,7 @@ import numpy as np
 from taskflow.core.columns import Array, record
 from taskflow.core.compiling import leaf
 from taskflow.core.geometry import Rect
+from taskflow.graph.graph import LogicalRegion
 from taskflow.tasks.task_graph import COLLECTIVES, Kind, TaskGraph
 
 
@@ -106,50 +107,86 @@ class Ends(NamedTuple):
     box: Array
 
 
+class _Place(NamedTuple):
+    """Where a rule is broken.
+
+    Attributes:
+        task: a row, or an end, for people.
+        kind: of the row, empty for an end.
+        arg: its argument, from 0.
+        region: that of the argument.
+        instance: -1 for none.
+        box: (2, dimensions), of the argument.
+    """
+
+    task: str
+    kind: str
+    arg: int
+    region: LogicalRegion
+    instance: int
+    box: Array
+
+
 def explain_fault(graph: TaskGraph, fault: PlanFault, versions: Array, ends: Ends) -> PlanError:
     """The error for a fault, rule, task, region and box in one line; `versions` are records of region and number."""
-    f = {name: int(fault.record[0][name]) for name in FAULT.names or ()}
-    rule = Rule(f["rule"])
-    row = f["row"]
-    arg = f["arg"]
-    instance = -1
-    box = np.zeros_like(fault.box)
-    is_end = row >= len(graph)
-    number = -1
-    first = 0
-    if is_end:
-        instance = int(ends.instance[row - len(graph)])
-        box = ends.box[row - len(graph)]
-    else:
-        launch = int(graph.launch[row])
-        first = int(graph.arg_ptr[row])
-        args = graph.launches[launch].args if launch >= 0 else ()
-        number = args[min(arg - first, len(args) - 1)] if args else int(graph.region[row])
-        if arg < graph.arg_ptr[row + 1]:
-            instance = int(graph.arg_instance[arg])
-            box = graph.arg_box[arg]
-    region = graph.regions[int(graph.instance_region[instance]) if is_end else number]
-    box = fault.box if f["has_box"] > 0 else box
-    kind = "" if is_end else Kind(int(graph.kind[row])).name.lower()
-    text = WHAT[rule].format(
-        kind=f"a {kind}",
-        maker="the pattern gives" if kind == "point" else "its other arguments are",
-        arg=arg - first,
-        region=graph.regions[int(graph.instance_region[instance])].name if instance >= 0 else "",
-        held=graph.instance_rect(instance) if instance >= 0 else "",
-        device=int(graph.instance_device[instance]) if instance >= 0 else "",
-        instance=instance,
-        found=_version_text(graph, versions, f["found"], region.name),
-        wanted=_version_text(graph, versions, f["wanted"], region.name),
-        volume=f["volume"],
-        whole=f["whole"],
-        other=task_text(graph, f["other"]) if f["other"] >= 0 else "",
+    f = fault.record[0]
+    place = (
+        _place_of_row(graph, f.row, f.arg)
+        if f.row < len(graph)
+        else _place_at_end(graph, f.row, ends)
     )
-    task = ends.texts[row - len(graph)] if is_end else task_text(graph, row)
-    rect = Rect(tuple(box[0, : region.ndim].tolist()), tuple(box[1, : region.ndim].tolist()))
+    text = WHAT[Rule(f.rule)].format(
+        kind=f"a {place.kind}",
+        maker="the pattern gives" if place.kind == "point" else "its other arguments are",
+        arg=place.arg,
+        **_instance_texts(graph, place.instance),
+        found=_version_text(graph, versions, f.found, place.region.name),
+        wanted=_version_text(graph, versions, f.wanted, place.region.name),
+        volume=f.volume,
+        whole=f.whole,
+        other=task_text(graph, f.other) if f.other >= 0 else "",
+    )
+    low, high = (fault.box if f.has_box > 0 else place.box)[:, : place.region.ndim].tolist()
     return PlanError(
-        f"plan, rule {rule.name.lower()}: {task}: region '{region.name}' {rect}: {text}"
+        f"plan, rule {Rule(f.rule).name.lower()}: {place.task}: region '{place.region.name}' "
+        f"{Rect(tuple(low), tuple(high))}: {text}"
     )
+
+
+def _place_at_end(graph: TaskGraph, row: int, ends: Ends) -> _Place:
+    """The place of a row behind the last one."""
+    end = row - len(graph)
+    instance = int(ends.instance[end])
+    region = graph.regions[int(graph.instance_region[instance])]
+    return _Place(ends.texts[end], "", -1, region, instance, ends.box[end])
+
+
+def _place_of_row(graph: TaskGraph, row: int, argument: int) -> _Place:
+    """The place of an argument of a row, which may have fewer."""
+    arg = argument - int(graph.arg_ptr[row])
+    launch = int(graph.launch[row])
+    args = graph.launches[launch].args if launch >= 0 else ()
+    region = args[min(arg, len(args) - 1)] if args else int(graph.region[row])
+    has_argument = argument < graph.arg_ptr[row + 1]
+    return _Place(
+        task_text(graph, row),
+        Kind(int(graph.kind[row])).name.lower(),
+        arg,
+        graph.regions[region],
+        int(graph.arg_instance[argument]) if has_argument else -1,
+        graph.arg_box[argument] if has_argument else np.zeros(graph.arg_box.shape[1:], np.int64),
+    )
+
+
+def _instance_texts(graph: TaskGraph, instance: int) -> dict[str, object]:
+    if instance < 0:
+        return dict.fromkeys(("instance", "region", "held", "device"), "")
+    return {
+        "instance": instance,
+        "region": graph.regions[int(graph.instance_region[instance])].name,
+        "held": graph.instance_rect(instance),
+        "device": int(graph.instance_device[instance]),
+    }
 
 
 def task_text(graph: TaskGraph, row: int) -> str:

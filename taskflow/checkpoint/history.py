@@ -178,7 +178,8 @@ class Keeper:
         """
         if self.folder is None:
             return Position(batches)
-        look, folder = fall_back if restart_number() else latest, self.folder
+        look = fall_back if restart_number() else latest
+        folder = self.folder
         path = self.step.transport.on_rank_0(lambda: look(folder))
         if path is None:
             return Position(batches)

@@ -172,11 +172,10 @@ class Guard:
     def _look(self) -> None:
         """See how the rank fares, and report it."""
         now = time.monotonic()
-        passed, self.looked = (
-            min(now - self.looked, 2 * TICK_SECONDS),
-            now,
-        )  # a host that slept is not held to it
-        self.state, cells = state_of(self.process), self._cells()
+        passed = min(now - self.looked, 2 * TICK_SECONDS)  # a host that slept is not held to it
+        self.looked = now
+        self.state = state_of(self.process)
+        cells = self._cells()
         table = cells[Cell.TABLE]
         position = self._position(cells)
         place = cells[Cell.COUNT], cells[Cell.WAITING], table, position

@@ -208,7 +208,8 @@ class MpiTransport(Transport):
             signal.signal(
                 signal.SIGHUP, signal.getsignal(signal.SIGHUP) or signal.SIG_DFL
             )  # MPI has swallowed it
-        self.rank, self.size = self._world.Get_rank(), self._world.Get_size()
+        self.rank = self._world.Get_rank()
+        self.size = self._world.Get_size()
         if self.size == 1 < world_size():
             raise ValueError(
                 f"{world_size()} processes were started, but MPI joins none of them; of Slurm, ask for "

@@ -7,6 +7,7 @@ close over. A task graph's own digest names kernels only, so that it stays from 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -55,6 +56,16 @@ def connect_for(task_graph: TaskGraph, kind: str) -> Transport:
     return transport
 
 
+class _Said(NamedTuple):
+    """What a rank is about to run: see `_agreed`; its seed; and the digest of all kernels."""
+
+    devices: object
+    rows: str
+    digest: str
+    seed: int
+    kernels: bytes
+
+
 def check_ranks(task_graph: TaskGraph, seed: int, transport: Transport) -> None:
     """All ranks run the same rows and kernels with the same seed.
 
@@ -71,19 +82,23 @@ def check_ranks(task_graph: TaskGraph, seed: int, transport: Transport) -> None:
     if transport.size == 1:
         return
     kernels = [launch.kernel.digest for launch in task_graph.launches]
-    first: dict[object, str] = {}  # of ranks with the rows of the same devices
     by_rank = transport.gather(
-        (_agreed(task_graph), seed, digest_of_bytes("\0".join(kernels).encode()))
+        _Said(*_agreed(task_graph), seed, digest_of_bytes("\0".join(kernels).encode()))
     )
-    for rank, ((devices, rows, digest), other, _) in enumerate(by_rank):
-        if digest != by_rank[0][0][2] or rows != first.setdefault(devices, rows):
+    first: dict[object, str] = {}  # of ranks with the rows of the same devices
+    for rank, said in enumerate(by_rank):
+        if said.digest != by_rank[0].digest or said.rows != first.setdefault(
+            said.devices, said.rows
+        ):
             raise ValueError(
-                f"executor: rank {rank} runs another task graph ({digest or rows}) than rank 0 "
-                f"({by_rank[0][0][2] or by_rank[0][0][1]})"
+                f"executor: rank {rank} runs another task graph ({said.digest or said.rows}) than rank 0 "
+                f"({by_rank[0].digest or by_rank[0].rows})"
             )
-        if other != by_rank[0][1]:
-            raise ValueError(f"executor: rank {rank} has seed {other}, rank 0 has {by_rank[0][1]}")
-    if len({code for _, _, code in by_rank}) > 1:
+        if said.seed != by_rank[0].seed:
+            raise ValueError(
+                f"executor: rank {rank} has seed {said.seed}, rank 0 has {by_rank[0].seed}"
+            )
+    if len({said.kernels for said in by_rank}) > 1:
         _refuse_kernels(task_graph, transport.gather(kernels))
 
 

@@ -25,17 +25,15 @@ FoldCall = Callable[[str, Array, Sequence[Array], Sequence[Array]], Call]
 def called(graph: TaskGraph, memory: Memory, row: int, fold_call: FoldCall) -> Call:
     """The call of the collective `row`; `fold_call`: see `Compiler.fold_call`."""
     exchange = graph.exchange(row)
-    combine = graph.combine[int(graph.region[row])]
     calls = []
     for step in exchange.steps():
-        target, *parts = (
+        views = [
             _view(exchange, memory, k, step.box, step.offset) for k in (step.target, *step.parts)
-        )
-        is_copy = len(parts) == 1
+        ]
         calls.append(
-            partial(np.copyto, target, parts[0])
-            if is_copy
-            else fold_call(combine, target, parts, ())
+            partial(np.copyto, views[0], views[1])
+            if len(views) == 2
+            else fold_call(graph.combine[int(graph.region[row])], views[0], views[1:], ())
         )
     return partial(call_each, tuple(calls))
 

@@ -106,7 +106,7 @@ def checked(
         PermissionError: the kernel reads memory that nobody wrote, writes outside of its arrays or into what it may
             only read, leaves a part of its output unwritten, or depends on what its output or its scratch memory held.
     """
-    outputs = [k for k, p in enumerate(privileges) if p in (Privilege.WRITE, Privilege.REDUCE)]
+    outputs = outputs_of(privileges)
 
     def attempt(byte: int) -> list[Array]:
         """What the kernel leaves in its arrays when its outputs and its scratch memory hold that byte before."""
@@ -155,6 +155,11 @@ def checked(
                 np.copyto(array, value)
 
     return run
+
+
+def outputs_of(privileges: Sequence[Privilege]) -> list[int]:
+    """The arguments of which nothing is read."""
+    return [k for k, p in enumerate(privileges) if p in (Privilege.WRITE, Privilege.REDUCE)]
 
 
 def _name(k: int, made: Sequence[int]) -> str:

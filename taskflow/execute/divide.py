@@ -19,14 +19,15 @@ def divide_program(compiler: Compiler, program: RankProgram) -> dict[int, Sequen
     """Divide the points of a compiled program over the threads of their devices; the parts of every point."""
     parts = dict[int, Sequence[Part]]()
     graph = compiler.graph
-    crew = compiler.crew
     if not compiler.is_divided:
         return parts
     memory = PlannedBytes(graph, compiler.plan)
     for first, end in list(_runs(compiler, program)):
-        for section in sections(graph, program.rows[first:end], crew.size, memory):
+        for section in sections(graph, program.rows[first:end], compiler.crew.size, memory):
             parts.update(zip(section.rows, section.parts, strict=True))
-            calls = section_calls(graph, section, compiler.views, compiler.part_context, crew)
+            calls = section_calls(
+                graph, section, compiler.views, compiler.part_context, compiler.crew
+            )
             program.calls[first : first + len(calls)] = calls
             first += len(calls)
     return parts

@@ -52,17 +52,7 @@ class EmulatedCompiler(Compiler):
             if self.transport.drives(int(graph.device[r]))
         }
         calls |= {r: partial(call_each, (calls[r], note)) for r, note in self.notes.items()}
-        shared = self.transport.shared_arrays(2 * 8 * len(graph) if self.transport.rank == 0 else 0)
-        cells = shared[0] if shared else None
-        if cells is None and self.transport.size > 1:
-            raise InternalError("emulated devices need shared memory")
-        both = (
-            np.zeros(2 * len(graph))
-            if cells is None
-            else cells[: 2 * 8 * len(graph)].view(np.float64)
-        )
-        done = both[: len(graph)]
-        begun = both[len(graph) :]
+        done, begun = self._moments()
         ledger = FlowLedger(find_loads(graph, self.seconds), self.seconds, begun)
         last = self.guard_row if self.guard else len(graph)
         barrier = partial(self.transport.barrier, in_step=True)
@@ -72,6 +62,16 @@ class EmulatedCompiler(Compiler):
         if last < len(graph):
             self.program.add(self.replay.rest, last, REPLAY)
         return self.program
+
+    def _moments(self) -> Array:
+        """(2, rows) seconds in memory that all ranks share: when every row is over, and when it begins."""
+        size = 2 * 8 * len(self.graph)
+        shared = self.transport.shared_arrays(size if self.transport.rank == 0 else 0)
+        cells = shared[0] if shared else None
+        if cells is None and self.transport.size > 1:
+            raise InternalError("emulated devices need shared memory")
+        moments = np.zeros(size // 8) if cells is None else cells[:size].view(np.float64)
+        return moments.reshape(2, -1)
 
     def _called(self, row: int, _: list[Array]) -> Call:
         return called(self.graph, self.memory, row, self.fold_call)

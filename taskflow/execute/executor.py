@@ -237,11 +237,9 @@ class Executor:
     def _compile(self, compiler: Compiler) -> None:
         compiler.fuses = not self.record
         if isinstance(self.guard, UpdateGuard):
-            compiler.guard, compiler.guard_row, compiler.notes = (
-                self.guard,
-                self.guard.row,
-                self.guard.notes,
-            )
+            compiler.guard = self.guard
+            compiler.guard_row = self.guard.row
+            compiler.notes = self.guard.notes
         with collect_rarely():
             self.program = compiler.compile()
         self._finish = weakref.finalize(self, self.program.close)
@@ -352,7 +350,8 @@ class Executor:
         accept(self._feeds.values(), feeds if repeat == 1 else by_step(feeds, repeat))
 
     def _replay(self) -> None:
-        calls, times = iter(self.program.calls), self._standing.times
+        calls = iter(self.program.calls)
+        times = self._standing.times
         self.is_skipped = False
         if self.guard is not None:
             self.guard.keep()
@@ -375,7 +374,8 @@ class Executor:
             with np.errstate(all="ignore"):
                 self.guard.give_up(self.program)
         except BaseException as error:
-            position, step = len(self.program.calls) - length_hint(calls) - 1, self._run.step
+            position = len(self.program.calls) - length_hint(calls) - 1
+            step = self._run.step
             if self.guard is not None:
                 self.guard.undo(self.program, position)
             what = self.program.roles[position]

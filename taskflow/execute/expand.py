@@ -249,10 +249,8 @@ def _accesses(graph: TaskGraph, lies_in: Array, is_own: Array) -> Accesses:
     """
     instance = graph.arg_instance
     memory = lies_in[instance]
-    is_whole = (memory == instance)[:, None, None]
-    box = np.where(is_whole, graph.arg_box, graph.instance_box[memory])
+    box = np.where((memory == instance)[:, None, None], graph.arg_box, graph.instance_box[memory])
     dims = np.array([region.ndim for region in graph.regions])[graph.instance_region[memory]]
     box[:, 1][np.arange(box.shape[2]) >= dims[:, None]] = 1
-    row = graph.arg_row
     kept = (instance >= 0) & is_own[graph.instance_device[memory]]
-    return Accesses(row[kept], memory[kept], box[kept], graph.arg_privilege[kept])
+    return Accesses(graph.arg_row[kept], memory[kept], box[kept], graph.arg_privilege[kept])

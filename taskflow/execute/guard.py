@@ -17,6 +17,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from math import isfinite
 
 import numpy as np
@@ -27,6 +28,7 @@ from taskflow.core.random import Constant, Distribution, Values
 from taskflow.core.text import is_loss, is_norm
 from taskflow.execute.memory import Memory
 from taskflow.execute.program import GUARD, REPLAY, RankProgram
+from taskflow.graph.graph import LogicalRegion
 from taskflow.graph.phases import Phase
 from taskflow.machine.hostmemory import BACK
 from taskflow.tasks.everywhere import fetched
@@ -197,7 +199,7 @@ def check_finite(
     if guard is not None:
         guarded = guard.guarded
         bad = [(guarded.numbers[number], guarded.names[number]) for number in guard.bad]
-        _, name = min(first for of_rank in transport.gather(bad) for first in of_rank)
+        _, name = min(chain.from_iterable(transport.gather(bad)))
         raise FloatingPointError(f"{where}: {name} is not finite{undone}")
 
 
@@ -280,13 +282,8 @@ def _updaters(graph: TaskGraph, table: _Arguments) -> dict[int, str]:
     What lies in the memory of a host is updated where it was brought; the point that takes it back is no update.
     """
     updaters: dict[int, str] = {}
-    brought = {
-        n.args[-1]: graph.regions[n.args[0]]
-        for n in graph.launches
-        if n.crossing == BACK and graph.regions[n.args[0]].is_persistent
-    }
-    is_brought = np.isin(table.region, list(brought)) & (table.row >= 0)
-    is_update = table.updates | (is_brought & table.is_made)
+    brought = _brought(graph)
+    is_update = table.updates | (np.isin(table.region, list(brought)) & table.is_made)
     is_update &= (graph.kind == Kind.POINT)[table.row] & (graph.crossing < 0)[table.row]
     for k in np.flatnonzero(is_update).tolist():
         row = int(table.row[k])
@@ -297,6 +294,15 @@ def _updaters(graph: TaskGraph, table: _Arguments) -> dict[int, str]:
         elif graph.launches[int(graph.launch[row])].phase != Phase.FORWARD:
             updaters.setdefault(row, f"what updates '{region.name}'")
     return updaters
+
+
+def _brought(graph: TaskGraph) -> dict[int, LogicalRegion]:
+    """What brings persistent regions out of the memory of hosts makes -> the region."""
+    return {
+        launch.args[-1]: graph.regions[launch.args[0]]
+        for launch in graph.launches
+        if launch.crossing == BACK and graph.regions[launch.args[0]].is_persistent
+    }
 
 
 def _wanted(graph: TaskGraph, table: _Arguments, updaters: Mapping[int, str]) -> dict[int, str]:
@@ -373,12 +379,12 @@ def _behind(graph: TaskGraph, updaters: Mapping[int, str]) -> Array:
 
 def _carried(graph: TaskGraph, last: int) -> set[int]:
     """The regions of which copies behind a row bring home what lay elsewhere, such as the sum of partial results."""
-    homes = {i for places in graph.homes.values() for i, _ in places}
-    copies = np.flatnonzero(graph.kind == Kind.COPY)
-    pairs = ([i for i, _, _ in graph.args(row)] for row in copies[copies > last].tolist())
+    homes = {i for i, _ in chain.from_iterable(graph.homes.values())}
+    is_late = (graph.kind == Kind.COPY) & (np.arange(len(graph)) > last)
+    pairs = (graph.args(row) for row in np.flatnonzero(is_late).tolist())
     return {
         int(graph.instance_region[target])
-        for source, target in pairs
+        for (source, _, _), (target, _, _) in pairs
         if target in homes and source not in homes
     }
 

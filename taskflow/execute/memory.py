@@ -50,9 +50,13 @@ class Memory:
         self.is_shared = shared is not None
         if shared is None:
             self.arenas = {d: self.make_arena(d, size[d]) for d in self.devices}
-            return
+        else:
+            self._take_arenas(shared, size)
+
+    def _take_arenas(self, shared: Sequence[Array | None], size: Sequence[int]) -> None:
+        """The arenas of devices, of these bytes, lie one after the other in what their ranks share."""
         taken = [0] * len(shared)
-        for device, rank in enumerate(transport.ranks_of(len(size)).tolist()):
+        for device, rank in enumerate(self.transport.ranks_of(len(size)).tolist()):
             arena = shared[rank] if rank < len(shared) else None
             if arena is not None:
                 self.arenas[device] = arena[taken[rank] : taken[rank] + size[device]]

@@ -109,14 +109,11 @@ class Compiler:
         self.born: set[int] = set()
         self.views: dict[int, list[Array]] = {}  # of points, as their kernels may use them
         self._views: dict[tuple[object, ...], Array] = {}
-        makers = {
-            Kind.POINT: self._point,
-            Kind.COPY: self._copy,
-            Kind.FOLD: self._fold,
-            Kind.FEED: self._feed,
-        }
         self._makers: dict[int, Callable[[int, list[Array]], Call]] = {
-            int(kind): m for kind, m in makers.items()
+            int(Kind.POINT): self._point,
+            int(Kind.COPY): self._copy,
+            int(Kind.FOLD): self._fold,
+            int(Kind.FEED): self._feed,
         }
         self._kernels: dict[tuple[int, bytes], BoundKernel] = {}
         self._latest: tuple[int, Args] = -1, ()
@@ -333,16 +330,14 @@ class Compiler:
         marks = graph.arg_privilege[graph.arg_ptr[row] : graph.arg_ptr[row + 1]]
         if (bound := self._kernels.get((number, key := marks.tobytes()))) is None:
             launch = graph.launches[number]
-            privileges = [Privilege(p) for p in marks.tolist()]
-            kernel = for_parts(self._kernel(launch.kernel), launch, privileges)
-            has_half = any(graph.regions[k].dtype in HALF for k in launch.args)
+            privileges = [*map(Privilege, marks.tolist())]
             bound = BoundKernel(
-                kernel,
+                for_parts(self._kernel(launch.kernel), launch, privileges),
                 launch.step,
                 launch.pace,
                 privileges,
                 added_outputs(launch, privileges),
-                has_half,
+                any(graph.regions[k].dtype in HALF for k in launch.args),
             )
             self._kernels[number, key] = bound
         return bound

@@ -90,12 +90,13 @@ class Runners:
             self.source[row] if row in handed else rank for row, rank in enumerate(self.device)
         ]
         host = np.array(self.hosts)[ranks]
-        is_crossing = graph.is_transfer & (ranks[graph.source] != ranks[graph.device])
         is_message = graph.is_transfer & (host[graph.source] != host[graph.device])
         self.messages: list[bool] = is_message.tolist()
-        self.crossing: list[bool] = (is_crossing & ~is_message).tolist()
+        self.crossing: list[bool] = (
+            graph.is_transfer & (ranks[graph.source] != ranks[graph.device]) & ~is_message
+        ).tolist()
         self.when = [folds.get(row, row) for row in range(len(graph))]
-        self._runner = [self.runs[when] for when in self.when]
+        self._runner = [self.runs[row] for row in self.when]
 
     def runner(self, row: int, host: int) -> int | None:
         """The rank of a host that runs a row, or its end of a message; None: the row is none of this host's."""
@@ -251,11 +252,9 @@ def foldable_in_place(graph: TaskGraph) -> dict[int, tuple[int, int]]:
     Not where a row between the two waits for the transfer: its rank would wait for the fold, which comes later.
     """
     fold, argument = folded(graph)
-    waiting = graph.waiting_row
     order = np.argsort(graph.dep_row, kind="stable")
-    awaited = graph.dep_row[order]
-    waiting = waiting[order]
-    first = np.searchsorted(awaited, np.arange(len(graph) + 1))
+    waiting = graph.waiting_row[order]
+    first = np.searchsorted(graph.dep_row[order], np.arange(len(graph) + 1))
     return {
         copy: (row, int(argument[copy]))
         for copy, row in enumerate(fold.tolist())

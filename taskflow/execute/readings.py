@@ -27,14 +27,15 @@ class Output(NamedTuple):
 
 def find_outputs(graph: TaskGraph, transport: Transport) -> dict[str, Output]:
     """Output name -> where this rank has it from."""
-    outputs = {}
-    for name, places in graph.fetches.items():
-        region, devices = fetched(graph, name)
-        here = [i for device, i, _ in places if transport.drives(device)]
-        ranks = [transport.rank_of(device) for device in devices]
-        root = ranks[0] if transport.size > len(set(ranks)) else -1
-        outputs[name] = Output(graph.regions[region], here[0] if here else -1, root)
-    return outputs
+    return {name: _output(graph, transport, name) for name in graph.fetches}
+
+
+def _output(graph: TaskGraph, transport: Transport, name: str) -> Output:
+    region, devices = fetched(graph, name)
+    here = (i for device, i, _ in graph.fetches[name] if transport.drives(device))
+    ranks = [*map(transport.rank_of, devices)]
+    root = ranks[0] if transport.size > len(set(ranks)) else -1
+    return Output(graph.regions[region], next(here, -1), root)
 
 
 def fetch(
@@ -70,16 +71,25 @@ def on_device(graph: TaskGraph, memory: Memory, name: str) -> Array:
         raise ValueError(
             f"on_device: '{name}' is no persistent region and no output; there are {names}"
         )
-    number = fetched(graph, name)[0] if name in graph.fetches else -1
-    whole = next(r for k, r in enumerate(graph.regions) if k == number or r.name == name).rect
+    whole = _whole(graph, name)
     for device, instance, rect in homes:
         if device in memory.devices and rect.covers(whole):
             return memory.view(instance, whole)
-    everywhere = list(homes_of(graph, name)) if name in graph.homes else []
-    if name in graph.fetches:
-        everywhere += [(device, whole) for device in fetched(graph, name)[1]]
-    having = ", ".join(f"device {device} has {rect}" for device, rect in everywhere)
+    having = ", ".join(f"device {device} has {rect}" for device, rect in _places(graph, name))
     raise ValueError(f"on_device: no device of this rank has all of '{name}', {whole}: {having}")
+
+
+def _whole(graph: TaskGraph, name: str) -> Rect:
+    """The box of a persistent region or an output."""
+    number = fetched(graph, name)[0] if name in graph.fetches else -1
+    return next(r for k, r in enumerate(graph.regions) if k == number or r.name == name).rect
+
+
+def _places(graph: TaskGraph, name: str) -> list[tuple[int, Rect]]:
+    """Every device that has a part of it, on whichever rank, and which."""
+    homes = list(homes_of(graph, name)) if name in graph.homes else []
+    devices = fetched(graph, name)[1] if name in graph.fetches else ()
+    return homes + [(device, _whole(graph, name)) for device in devices]
 
 
 def together(values: Mapping[str, Array], repeat: int) -> dict[str, Array]:

@@ -22,6 +22,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -31,7 +32,7 @@ from taskflow.cost.model import MeasuredCosts
 from taskflow.cost.samples import sample_array
 from taskflow.execute.divide import divide_program
 from taskflow.execute.expand import expand, expand_plan
-from taskflow.execute.feed import make_cells
+from taskflow.execute.feed import Feed, make_cells
 from taskflow.execute.memory import Memory
 from taskflow.execute.persistent import PersistentRegions
 from taskflow.execute.program import RankProgram
@@ -133,7 +134,8 @@ def _take_turns(
     timers: Sequence[Callable[[int], Array]], rounds: int, is_late: Callable[[], bool]
 ) -> list[Array]:
     """Seconds of the rows of each rehearsal, (rounds, rows), by what times some rounds of it."""
-    turns, end = list[list[Array]](), time.perf_counter() + LONG_SECONDS * len(timers)
+    turns = list[list[Array]]()
+    end = time.perf_counter() + LONG_SECONDS * len(timers)
     while len(turns) < rounds and not (
         len(turns) >= FEWEST and connect().on_rank_0(lambda: is_late() or time.perf_counter() > end)
     ):
@@ -221,15 +223,18 @@ def _compile(task_graph: TaskGraph, transport: Transport) -> RankProgram:
     memory = Memory(rows, plan, transport, share_memory=transport.size > 1)
     _set_apart(memory)
     PersistentRegions(task_graph, memory, transport, run).initialise()
-    feeds = {
-        number: replace(cell, value=sample_array(cell.shape, cell.dtype))
-        for number, cell in make_cells(rows).items()
-    }
-    compiler = UnawaitedCompiler(rows, plan, memory, transport, feeds, run, False)
+    compiler = UnawaitedCompiler(rows, plan, memory, transport, _sample_feeds(rows), run, False)
     program = compiler.compile()
     divide_program(compiler, program)
     program.rows = expansion.origin[program.rows].tolist()
     return program
+
+
+def _sample_feeds(rows: TaskGraph) -> dict[int, Feed]:
+    return {
+        number: replace(cell, value=sample_array(cell.shape, cell.dtype))
+        for number, cell in make_cells(rows).items()
+    }
 
 
 def _set_apart(memory: Memory) -> None:
@@ -243,15 +248,17 @@ def _set_apart(memory: Memory) -> None:
     is_used = np.isin(graph.device, here) | np.isin(graph.source, here)
     used = np.unique(graph.arg_instance[np.repeat(is_used, np.diff(graph.arg_ptr))])
     for instance in used[used >= 0].tolist():
-        number = int(graph.instance_region[instance])
-        dtype = np.dtype(graph.regions[number].dtype)
+        region = int(graph.instance_region[instance])
+        dtype = np.dtype(graph.regions[region].dtype)
         if int(graph.instance_device[instance]) not in here or dtype.kind != "f":
-            order = graph.order(number)
-            shape = graph.instance_rect(instance).shape
-            zeros = np.full(
-                [shape[d] for d in order], 0, dtype
-            )  # touched, unlike those of `np.zeros`
-            memory.bind(instance, zeros.transpose(np.argsort(order)))
+            memory.bind(instance, _zeros(graph, instance, dtype))
+
+
+def _zeros(graph: TaskGraph, instance: int, dtype: np.dtype[Any]) -> Array:
+    """Touched, unlike those of `np.zeros`; in the order in which the instance lies in memory."""
+    order = graph.order(int(graph.instance_region[instance]))
+    shape = graph.instance_rect(instance).shape
+    return np.full([shape[d] for d in order], 0, dtype).transpose(np.argsort(order))
 
 
 def _time_all(calls: Iterable[Callable[[], object]]) -> Array:

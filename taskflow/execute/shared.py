@@ -177,7 +177,8 @@ class UnawaitedCompiler(SharedCompiler):
 
     def compile(self) -> RankProgram:
         """See `Compiler.compile`."""
-        self._folded, is_sent = self._merge_copies(), self._sent_rows()
+        self._folded = self._merge_copies()
+        is_sent = self._sent_rows()
         self._handed = self._handed_on()
         for row in range(len(self.graph)):
             if row not in self._folded and not is_sent[row] and self._is_own(row):

@@ -34,14 +34,15 @@ class ArgumentViews:
         elsewhere: Collection[int],
     ) -> None:
         self._arenas = arenas
-        self._dtypes = [np.dtype(name) for name in _dtypes(task_graph)]
+        self._dtypes = [*map(np.dtype, _dtypes(task_graph))]
         is_near = np.zeros(len(task_graph.machine.devices), np.bool_)
         instance = task_graph.arg_instance
         is_near[list(arenas)] = True
         is_here = instance < 0  # no memory is read or written
         is_here[~is_here] = is_near[task_graph.instance_device[instance[~is_here]]]
         is_here &= ~np.isin(instance, list(elsewhere))
-        columns = _columns(task_graph, plan, arguments := np.flatnonzero(is_here))
+        arguments = np.flatnonzero(is_here)
+        columns = _columns(task_graph, plan, arguments)
         self._dims = (columns.shape[1] - _FACTS) // 2
         self._keys: list[bytes] = (
             columns.view(f"V{columns.itemsize * columns.shape[1]}").reshape(-1).tolist()
@@ -64,11 +65,16 @@ class ArgumentViews:
     def _make(self, key: bytes) -> Array:
         device, dtype, ndim, is_written, begin, *rest = np.frombuffer(key, np.int64).tolist()
         shape = rest[:ndim]
-        strides = rest[self._dims : self._dims + ndim]
         if device < 0:
             view = np.empty(shape, self._dtypes[dtype])
         else:
-            view = np.ndarray(shape, self._dtypes[dtype], self._arenas[device].data, begin, strides)
+            view = np.ndarray(
+                shape,
+                self._dtypes[dtype],
+                self._arenas[device].data,
+                begin,
+                rest[self._dims : self._dims + ndim],
+            )
         view.flags.writeable = bool(is_written)
         self._made[key] = view
         return view

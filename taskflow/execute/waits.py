@@ -34,16 +34,22 @@ class Accesses(NamedTuple):
 def find_dependences(accesses: Accesses, rows: int) -> tuple[Array, Array]:
     """Row k waits for the rows `row[ptr[k] : ptr[k + 1]]`: all of them that no write in between has covered."""
     reads = accesses.privilege != Privilege.WRITE
-    writes = accesses.privilege != Privilege.READ
     which = np.concatenate(
-        [np.flatnonzero(reads), np.flatnonzero(writes)]
+        [np.flatnonzero(reads), np.flatnonzero(accesses.privilege != Privilege.READ)]
     )  # a row reads before it writes
     is_write = np.arange(len(which)) >= reads.sum()
     order = np.lexsort((is_write, accesses.row[which], accesses.memory[which]))
     which = which[order]
     is_write = is_write[order]
-    row, memory, box = (column[which] for column in accesses[:3])
-    edges = distinct(_find_edges(row, memory, np.ascontiguousarray(box), is_write, rows))
+    edges = distinct(
+        _find_edges(
+            accesses.row[which],
+            accesses.memory[which],
+            np.ascontiguousarray(accesses.box[which]),
+            is_write,
+            rows,
+        )
+    )
     return pointers(np.bincount(edges // rows, minlength=rows)), edges % rows
 
 

@@ -37,10 +37,8 @@ def curve_seconds(
     """
     both = compute + memory
     share = compute / np.where(both > 0, both, 1.0)
-    ramps = share * compute_ramp + (1.0 - share) * memory_ramp
-    sides = np.maximum(compute, memory) + exposed * np.minimum(compute, memory)
-    seconds: Array = sides + np.where(both > 0, ramps, 0.0)
-    return seconds
+    sides: Array = np.maximum(compute, memory) + exposed * np.minimum(compute, memory)
+    return sides + np.where(both > 0, share * compute_ramp + (1.0 - share) * memory_ramp, 0.0)
 
 
 def device_seconds(

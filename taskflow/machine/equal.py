@@ -24,7 +24,8 @@ from taskflow.core.columns import Array, pointers, spread
 from taskflow.core.compiling import tiered
 from taskflow.core.grouping import group, grouped
 from taskflow.machine.device import Device, Link
-from taskflow.machine.ways import Ways, near_pairs
+from taskflow.machine.routes import number_places
+from taskflow.machine.ways import Ways, near_pairs, place_in
 
 
 class Equals(NamedTuple):
@@ -90,14 +91,12 @@ def find_equals(devices: Sequence[Device], ways: Ways) -> Equals:
     and in alone, which are of few kinds; so only pairs within a part are looked at one by one.
     """
     host = np.unique([d.host for d in devices], return_inverse=True)[1].reshape(-1)
-    ptr, by_host = grouped(host, int(host.max()) + 1)
-    place = np.empty(len(devices), np.int64)
-    place[by_host] = np.arange(len(devices)) - ptr[host[by_host]]
+    place = place_in(host)
     of_host, of_place, of_source = _odd_numbers(3, len(devices))
     hashed = _hash_ways(devices, ways)
-    kind = _kinds_on_hosts(ways, hashed, (ptr, by_host), of_host[host] * of_place[place])
     way = _ways_of_hosts(hashed, host, of_source[place], of_place[place])
-    code = of_host[: len(ptr) - 1]
+    code = of_host[: len(way)]
+    kind = _kinds_on_hosts(ways, hashed, host, of_host[host] * of_place[place])
     return Equals(host, _kinds(way, way @ code, code)[host], kind)
 
 
@@ -110,14 +109,12 @@ def _hash_ways(devices: Sequence[Device], ways: Ways) -> _Hashed:
     return _Hashed(alone, kind, across, one, other, more)
 
 
-def _kinds_on_hosts(
-    ways: Ways, hashed: _Hashed, by_host: tuple[Array, Array], code: Array
-) -> Array:
+def _kinds_on_hosts(ways: Ways, hashed: _Hashed, host: Array, code: Array) -> Array:
     """Of every device the place of the first one of its host that equals it, by their codes; see `_kinds`."""
     total = (hashed.across @ _sums(hashed.kind, code))[hashed.kind] + _sums(
         hashed.one, hashed.more * code[hashed.other]
     )
-    ptr, order = by_host
+    ptr, order = grouped(host, int(host.max()) + 1)
     size = np.diff(ptr)
     kind = np.empty(len(code), np.int64)
     sizes = np.repeat(size, size)
@@ -161,8 +158,8 @@ def _way(ways: Ways, alone: Array, one: Array, other: Array) -> Array:
 def _both(ways: Ways, one: Array, other: Array, links_of: Callable[[Array, Array], Array]) -> Array:
     """Hashes of the ways between pairs of devices, in both directions."""
     a, b, c = _odd_numbers(3)
-    there, back = (_hashes(ways, links_of(*pair), a, b) for pair in ((one, other), (other, one)))
-    both: Array = there + c * back
+    there = _hashes(ways, links_of(one, other), a, b)
+    both: Array = there + c * _hashes(ways, links_of(other, one), a, b)
     return both
 
 
@@ -218,23 +215,26 @@ def find_colours(devices: Sequence[Device], links: Sequence[Link]) -> Array:
 
     Colour refinement: places are apart where links of other rates, or places of other colours, are around them.
     """
-    places: dict[int | str, int] = {d: d for d in range(len(devices))}
-    ends = [[places.setdefault(end, len(places)) for end in k.ends] for k in links]
-    rates = _numbered([(k.rate, k.latency_seconds, k.kind) for k in links])
-    place, other = np.array(ends, np.int64).reshape(-1, 2).T
-    way = np.concatenate([2 * rates, 2 * rates + 1])
-    place, other = np.concatenate([place, other]), np.concatenate([other, place])
-    colour = rates_of(devices)
-    colour = np.concatenate([colour, np.full(len(places) - len(colour), -1)])
+    ends, places = number_places(len(devices), links)
+    ends = np.concatenate([ends, ends[:, ::-1]])
+    way = 2 * _numbered([(link.rate, link.latency_seconds, link.kind) for link in links])
+    way = np.append(way, way + 1)
+    colour = np.full(len(places), -1)
+    colour[: len(devices)] = rates_of(devices)
     count = 0
-    while (now := len(np.unique(colour))) > count:
-        count = now
-        order = np.lexsort((colour[other], way, place))
-        seen = np.stack([way[order], colour[other[order]]], axis=1)
-        begin = np.searchsorted(place[order], np.arange(len(places) + 1)).tolist()
-        around = [seen[a:b].tobytes() for a, b in pairwise(begin)]
-        colour = _numbered(list(zip(colour.tolist(), around, strict=True)))
+    while (colours := len(np.unique(colour))) > count:
+        count = colours
+        colour = _refined(colour, ends, way)
     return colour[: len(devices)]
+
+
+def _refined(colour: Array, ends: Array, way: Array) -> Array:
+    """Colours by which places differ, too, whose `way` out leads to places of others."""
+    order = np.lexsort((colour[ends[:, 1]], way, ends[:, 0]))
+    seen = np.stack([way[order], colour[ends[order, 1]]], axis=1)
+    begin = np.searchsorted(ends[order, 0], np.arange(len(colour) + 1)).tolist()
+    around = [seen[a:b].tobytes() for a, b in pairwise(begin)]
+    return _numbered(list(zip(colour.tolist(), around, strict=True)))
 
 
 def rates_of(devices: Sequence[Device]) -> Array:

@@ -9,7 +9,7 @@ never name it: what a device keeps in it is the device's own, and crosses the li
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -18,7 +18,7 @@ import numpy as np
 from taskflow.core.columns import Array
 from taskflow.core.numbers import whole
 from taskflow.machine.device import Device, Link
-from taskflow.machine.routes import first_links, link_lengths
+from taskflow.machine.routes import first_links, link_lengths, number_places
 
 AWAY = 0
 BACK = 1
@@ -67,20 +67,30 @@ def find_host_ways(
     Raises:
         ValueError: a device has no way to the memory of its host, or none from there.
     """
-    places: dict[int | str, int] = {device: device for device in range(len(devices))}
-    ends = [[places.setdefault(end, len(places)) for end in link.ends] for link in links]
-    of_host = {memory.host: places.get(memory.place, -1) for memory in memories}
-    target = np.array([of_host.get(device.host, -1) for device in devices])
-    there = np.array(ends, np.int64).reshape(-1, 2)
-    length = link_lengths(links)
-    ways = [_walk(ends, target, length, len(places)) for ends in (there, there[:, ::-1])]
-    longest = max(way.shape[1] for way in ways)
-    both = np.full((2, len(devices), longest), -1, np.int32)
-    for direction, way in enumerate(ways):
-        both[direction, :, : way.shape[1]] = way
+    ends, places = number_places(len(devices), links)
+    target = _targets(devices, memories, places)
+    both = _stacked(
+        [_walk(way, target, link_lengths(links), len(places)) for way in (ends, ends[:, ::-1])]
+    )
     latency = np.array([*(link.latency_seconds for link in links), 0.0])
     rate = np.array([*(link.rate for link in links), np.inf])
     return HostWays(both, latency[both].sum(axis=-1), rate[both].min(axis=-1))
+
+
+def _targets(
+    devices: Sequence[Device], memories: Sequence[HostMemory], places: Mapping[int | str, int]
+) -> Array:
+    """(devices,) the place of the memory of the host, -1 where there is none."""
+    place_of = {memory.host: places.get(memory.place, -1) for memory in memories}
+    return np.array([place_of.get(device.host, -1) for device in devices])
+
+
+def _stacked(ways: Sequence[Array]) -> Array:
+    longest = max(way.shape[1] for way in ways)
+    stacked = np.full((len(ways), len(ways[0]), longest), -1, np.int32)
+    for links, way in zip(stacked, ways, strict=True):
+        links[:, : way.shape[1]] = way
+    return stacked
 
 
 def _walk(ends: Array, target: Array, length: Array, places: int) -> Array:

@@ -152,39 +152,66 @@ def read_machine(text: str, hosts: int | None = None) -> MachineParts:
     table = fit(parse_toml(text), MachineTable)
     check_version(table.version, VERSION)
     count = hosts or table.hosts or 1
-    has_hosts = table.hosts is not None
-    if count > 1 and not has_hosts:
+    if count > 1 and table.hosts is None:
         raise ValueError(f"describes all devices; a file of {count} equal hosts says 'hosts'")
-    template: list[dict[str, Any]] = []
-    for k, device in enumerate(table.device):
-        template += _devices(k, device, has_hosts)
-        _check_count("devices", count * len(template), MOST_DEVICES)
-    pairs: list[tuple[tuple[Place, Place], dict[str, Any]]] = []
-    for k, link in enumerate(table.link):
-        pairs += _links(k, link, len(template))
-        _check_count("links", count * len(pairs), MOST_LINKS)
-    _check_shared(table.shared, {place for ends, _ in pairs for place in ends}, has_hosts * count)
-    devices = tuple(
-        Device(**entry | ({"host": h} if has_hosts else {}))
-        for h in range(count)
-        for entry in template
+    devices = _all_devices(table, count)
+    return MachineParts(
+        devices,
+        _all_links(table, count, len(devices) // count),
+        table.name,
+        table.collectives,
+        tuple(
+            LibraryTimes(**structs.asdict(fit(entry, LibraryTable, f"library entry {k}")))
+            for k, entry in enumerate(table.library)
+        ),
+        tuple(table.jitter),
+        table.collectives_by,
+        read_protocols(table.protocol) if table.protocol else (),
+        table.overlap,
+        tuple(
+            HostMemory(
+                host + memory.host, str(_place(memory.place, host, 0, table)), memory.memory_bytes
+            )
+            for host in range(count)
+            for memory in table.memory
+        ),
     )
-    place = partial(_place, devices=len(template), shared=table.shared, has_hosts=has_hosts)
-    links = tuple(
-        Link((place(a, h), place(b, h)), **facts) for h in range(count) for (a, b), facts in pairs
+
+
+def _all_devices(table: MachineTable, hosts: int) -> tuple[Device, ...]:
+    has_hosts = table.hosts is not None
+    of_host: list[dict[str, Any]] = []
+    for k, entry in enumerate(table.device):
+        of_host += _devices(k, entry, has_hosts)
+        _check_count("devices", hosts * len(of_host), MOST_DEVICES)
+    return tuple(
+        Device(**facts | ({"host": host} if has_hosts else {}))
+        for host in range(hosts)
+        for facts in of_host
     )
-    library = tuple(
-        LibraryTimes(**structs.asdict(fit(entry, LibraryTable, f"library entry {k}")))
-        for k, entry in enumerate(table.library)
+
+
+def _all_links(table: MachineTable, hosts: int, devices: int) -> tuple[Link, ...]:
+    """Links of equal hosts with so many devices each."""
+    place = partial(_place, devices=devices, table=table)
+    of_host = _links_of_host(table, hosts, devices)
+    return tuple(
+        Link((place(a, host), place(b, host)), **facts)
+        for host in range(hosts)
+        for (a, b), facts in of_host
     )
-    protocols = read_protocols(table.protocol) if table.protocol else ()
-    memories = tuple(
-        HostMemory(h + m.host, str(place(m.place, h)), m.memory_bytes)
-        for h in range(count)
-        for m in table.memory
-    )
-    rest = tuple(table.jitter), table.collectives_by, protocols, table.overlap, memories
-    return MachineParts(devices, links, table.name, table.collectives, library, *rest)
+
+
+def _links_of_host(
+    table: MachineTable, hosts: int, devices: int
+) -> list[tuple[tuple[Place, Place], dict[str, Any]]]:
+    links: list[tuple[tuple[Place, Place], dict[str, Any]]] = []
+    for k, entry in enumerate(table.link):
+        links += _links(k, entry, devices)
+        _check_count("links", hosts * len(links), MOST_LINKS)
+    places = {end for ends, _ in links for end in ends}
+    _check_shared(table.shared, places, 0 if table.hosts is None else hosts)
+    return links
 
 
 def _check_shared(shared: Sequence[str], places: set[Place], hosts: int) -> None:
@@ -206,33 +233,29 @@ def _check_count(what: str, count: int, most: int) -> None:
 
 def write_machine(parts: MachineParts) -> str:
     """The text of a machine file that reads back equal."""
-    devices = parts.devices
-    links = parts.links
     lines = [f"version = {VERSION}"]
-    lines += [
-        f"{key} = {_value(getattr(parts, key))}"
-        for key in ("name", "collectives", "collectives_by", "overlap")
-    ]
-    lines += [
-        *([f"jitter = {_value(parts.jitter)}"] if parts.jitter else []),
-    ]
-    for device, group in groupby(devices):
-        lines += ["", "[[device]]", f"count = {len(list(group))}"]
-        lines += _facts({f.name: getattr(device, f.name) for f in fields(Device)})
-    for (first, facts, is_both), alike in groupby(_paired(links), key=lambda pair: pair[:3]):
-        lines += [
-            "",
-            "[[link]]",
-            f"ends = {_value((first, tuple(second for *_, second in alike)))}",
-        ]
-        lines += _facts(dict(zip(LINK_FACTS, facts, strict=True)))
-        lines += [] if is_both else ["directed = true"]
-    tables = ("library", parts.library), ("protocol", parts.protocols), ("memory", parts.memories)
-    for head, entries in tables:
-        for entry in entries:
-            lines += ["", f"[[{head}]]"]
-            lines += _facts({f.name: getattr(entry, f.name) for f in fields(entry)})
+    for key in ("name", "collectives", "collectives_by", "overlap"):
+        lines.append(f"{key} = {_value(getattr(parts, key))}")
+    if parts.jitter:
+        lines.append(f"jitter = {_value(parts.jitter)}")
+    for device, group in groupby(parts.devices):
+        lines += ["", "[[device]]", f"count = {len(list(group))}", *_fields_of(device)]
+    lines += _link_lines(parts.links)
+    for entry in (*parts.library, *parts.protocols, *parts.memories):
+        lines += ["", f"[[{_HEADS[type(entry)]}]]", *_fields_of(entry)]
     return "\n".join(lines) + "\n"
+
+
+_HEADS = {LibraryTimes: "library", Protocol: "protocol", HostMemory: "memory"}
+
+
+def _link_lines(links: Sequence[Link]) -> Iterator[str]:
+    for (first, facts, is_both), alike in groupby(_paired(links), key=lambda pair: pair[:3]):
+        yield from ("", "[[link]]")
+        yield f"ends = {_value((first, tuple(second for *_, second in alike)))}"
+        yield from _facts(dict(zip(LINK_FACTS, facts, strict=True)))
+        if not is_both:
+            yield "directed = true"
 
 
 def preset_names() -> list[str]:
@@ -259,10 +282,11 @@ def move_place(place: Place, devices: int, hosts: int) -> Place:
     return f"{name}@{int(host) + hosts}" if at and host.isdecimal() else place
 
 
-def _place(place: Place, host: int, devices: int, shared: Sequence[str], has_hosts: bool) -> Place:
+def _place(place: Place, host: int, devices: int, table: MachineTable) -> Place:
+    """A place of one of equal hosts with so many devices each."""
     if isinstance(place, int):
         return place + host * devices
-    return f"{place}@{host}" if has_hosts and place not in shared else place
+    return place if table.hosts is None or place in table.shared else f"{place}@{host}"
 
 
 def _devices(number: int, entry: Mapping[str, Any], has_hosts: bool) -> list[dict[str, Any]]:
@@ -283,16 +307,16 @@ def _links(
     number: int, entry: Mapping[str, Any], devices: int
 ) -> Iterator[tuple[tuple[Place, Place], dict[str, Any]]]:
     """Ends of the links of one entry, and the rest of each."""
-    where = f"link entry {number}"
-    table = fit(entry, LinkTable, where)
+    table = fit(entry, LinkTable, f"link entry {number}")
     first, second = (end if isinstance(end, list) else [end] for end in table.ends)
     _check_count("links", len(first) * len(second), MOST_LINKS)
     for place in (*first, *second):
         if isinstance(place, int) and not 0 <= place < devices:
-            raise ValueError(f"{where}: ends at device {place} of {devices}")
-    for a, b in product(first, second):
-        for ends in ((a, b),) if table.directed else ((a, b), (b, a)):
-            yield ends, table.facts
+            raise ValueError(f"link entry {number}: ends at device {place} of {devices}")
+    for ends in product(first, second):
+        yield ends, table.facts
+        if not table.directed:
+            yield ends[::-1], table.facts
 
 
 def _paired(links: Sequence[Link]) -> Iterator[tuple[Place, tuple[Any, ...], bool, Place]]:
@@ -304,6 +328,10 @@ def _paired(links: Sequence[Link]) -> Iterator[tuple[Place, tuple[Any, ...], boo
         facts = tuple(getattr(link, name) for name in LINK_FACTS)
         yield link.ends[0], facts, is_both, link.ends[1]
         k += 1 + is_both
+
+
+def _fields_of(entry: Any) -> list[str]:
+    return _facts({field.name: getattr(entry, field.name) for field in fields(entry)})
 
 
 def _facts(facts: Mapping[str, Any]) -> list[str]:

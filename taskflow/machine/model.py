@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property, lru_cache
+from itertools import permutations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -125,20 +126,19 @@ class MachineModel:
 
     def _check_twins(self) -> None:
         """Refuse what a route, or a price, would take one of and leave out in silence."""
-        ends = Counter(link.ends for link in self.links)
-        for (first, second), count in ends.items():
+        for (first, second), count in Counter(link.ends for link in self.links).items():
             if count > 1:
-                rule = "one link stands for all that join two places, with their bandwidth together"
                 raise ValueError(
-                    f"machine '{self.name}': {count} links go from {first} to {second}; {rule}"
+                    f"machine '{self.name}': {count} links go from {first} to {second}; one link stands for all that "
+                    "join two places, with their bandwidth together"
                 )
         for (what, hosts, devices), count in Counter(
             (t.collective, t.hosts, t.devices) for t in self.library
         ).items():
             if count > 1:
-                among = f"{what} among {devices} devices on {hosts} hosts"
                 raise ValueError(
-                    f"machine '{self.name}': library: {among} stands there {count} times"
+                    f"machine '{self.name}': library: {what} among {devices} devices on {hosts} hosts stands there "
+                    f"{count} times"
                 )
 
     def __repr__(self) -> str:
@@ -235,18 +235,18 @@ class MachineModel:
         links: list[Link] = []
         memories: list[HostMemory] = []
         for machine in machines:
-            count = len(devices)
-            hosts = 1 + max((d.host for d in devices), default=-1)
-            devices += [replace(d, host=d.host + hosts) for d in machine.devices]
-            for link in machine.links:
-                first, second = (move_place(end, count, hosts) for end in link.ends)
-                links.append(replace(link, ends=(first, second)))
-            for memory in machine.memories:
-                place = str(move_place(memory.place, count, hosts))
-                memories.append(replace(memory, host=memory.host + hosts, place=place))
-        name = name or " + ".join(m.name for m in machines)
-        joined = replace(machines[0], name=name, library=(), memories=tuple(memories))
-        return replace(joined, devices=tuple(devices), links=tuple(dict.fromkeys(links)))
+            behind = len(devices), 1 + max((device.host for device in devices), default=-1)
+            links += _moved_links(machine.links, *behind)
+            memories += _moved_memories(machine.memories, *behind)
+            devices += [replace(d, host=d.host + behind[1]) for d in machine.devices]
+        return replace(
+            machines[0],
+            devices=tuple(devices),
+            links=tuple(dict.fromkeys(links)),
+            name=name or " + ".join(machine.name for machine in machines),
+            library=(),
+            memories=tuple(memories),
+        )
 
     def take(self, count: int) -> MachineModel:
         """The machine of the first `count` devices; switches stay.
@@ -256,12 +256,17 @@ class MachineModel:
         """
         if not is_whole(count) or count > len(self.devices):
             raise ValueError(f"machine '{self.name}': has {len(self.devices)} devices, not {count}")
-        is_kept = [all(isinstance(e, str) or e < count for e in link.ends) for link in self.links]
-        links = tuple(link for link, kept in zip(self.links, is_kept, strict=True) if kept)
-        devices = self.devices[:count]
-        hosts = {device.host for device in devices}
-        memories = tuple(memory for memory in self.memories if memory.host in hosts)
-        return replace(self, devices=devices, links=links, memories=memories)
+        hosts = {device.host for device in self.devices[:count]}
+        return replace(
+            self,
+            devices=self.devices[:count],
+            links=tuple(
+                link
+                for link in self.links
+                if all(isinstance(end, str) or end < count for end in link.ends)
+            ),
+            memories=tuple(memory for memory in self.memories if memory.host in hosts),
+        )
 
     def with_rates(self, **rates: Any) -> MachineModel:
         """The same machine with the given fields of every device replaced; those of links, as `bandwidth`, too.
@@ -308,12 +313,18 @@ class MachineModel:
         """
         if self.memories:
             raise ValueError(f"machine '{self.name}': its hosts have memories already")
-        hosts = sorted({device.host for device in self.devices})
-        memories = tuple(HostMemory(host, f"host@{host}", memory_bytes) for host in hosts)
         ways = [(number, f"host@{device.host}") for number, device in enumerate(self.devices)]
-        ends = [end for way in ways for end in (way, way[::-1])]
-        links = (Link(end, bandwidth, latency_seconds) for end in ends)
-        return replace(self, links=(*self.links, *links), memories=memories)
+        return replace(
+            self,
+            links=(
+                *self.links,
+                *(Link(e, bandwidth, latency_seconds) for way in ways for e in (way, way[::-1])),
+            ),
+            memories=tuple(
+                HostMemory(host, f"host@{host}", memory_bytes)
+                for host in sorted({device.host for device in self.devices})
+            ),
+        )
 
     def with_library(self, name: str) -> MachineModel:
         """The same machine, whose collectives are moved by `own` steps, or by `nccl`."""
@@ -453,9 +464,23 @@ class MachineModel:
 def _uniform(
     devices: int, device: Device, bandwidth: float, latency_seconds: float, name: str
 ) -> MachineModel:
-    pairs = [(a, b) for a in range(devices) for b in range(devices) if a != b]
-    links = tuple(Link(pair, bandwidth, latency_seconds) for pair in pairs)
-    return MachineModel((device,) * devices, links, name)
+    links = (Link(pair, bandwidth, latency_seconds) for pair in permutations(range(devices), 2))
+    return MachineModel((device,) * devices, tuple(links), name)
+
+
+def _moved_links(links: Iterable[Link], devices: int, hosts: int) -> Iterator[Link]:
+    """Links behind so many devices and hosts of other machines."""
+    for link in links:
+        first, second = (move_place(end, devices, hosts) for end in link.ends)
+        yield replace(link, ends=(first, second))
+
+
+def _moved_memories(
+    memories: Iterable[HostMemory], devices: int, hosts: int
+) -> Iterator[HostMemory]:
+    for memory in memories:
+        place = str(move_place(memory.place, devices, hosts))
+        yield replace(memory, host=memory.host + hosts, place=place)
 
 
 @lru_cache(maxsize=32)

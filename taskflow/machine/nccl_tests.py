@@ -48,6 +48,22 @@ def read_nccl_tests(text: str, name: str = "") -> LibraryTimes:
     if program is None:
         raise ValueError("no collective is named in it, or by the file: all_reduce_perf.txt, say")
     ranks = {match[1]: match[2] for match in _RANK.finditer(text)}
+    seconds = _seconds_by_size(text)
+    if not seconds:
+        raise ValueError("there is no table of sizes and times in it")
+    if len(ranks) < 2:
+        raise ValueError(f"has {len(ranks)} ranks; nccl-tests name each one, if built with MPI=1")
+    return LibraryTimes(
+        program[1].replace("_", "-"),
+        len(set(ranks.values())),
+        len(ranks),
+        tuple(sorted(seconds)),
+        tuple(float(np.median(seconds[size])) for size in sorted(seconds)),
+    )
+
+
+def _seconds_by_size(text: str) -> dict[int, list[float]]:
+    """The times of the lines of a table, by their bytes."""
     seconds: dict[int, list[float]] = defaultdict(list)
     time = 0
     for line in text.splitlines():
@@ -56,11 +72,4 @@ def read_nccl_tests(text: str, name: str = "") -> LibraryTimes:
             time = words.index("time")
         elif time and len(words) > time and words[0].isdigit() and int(words[0]):
             seconds[int(words[0])].append(float(words[time]) / 1e6)
-    if not seconds:
-        raise ValueError("there is no table of sizes and times in it")
-    if len(ranks) < 2:
-        raise ValueError(f"has {len(ranks)} ranks; nccl-tests name each one, if built with MPI=1")
-    sizes = tuple(sorted(seconds))
-    medians = tuple(float(np.median(seconds[size])) for size in sizes)
-    hosts = len(set(ranks.values()))
-    return LibraryTimes(program[1].replace("_", "-"), hosts, len(ranks), sizes, medians)
+    return seconds

@@ -12,6 +12,13 @@ from taskflow.machine.device import Link
 _ENTRIES = 1 << 18  # links x targets that are relaxed together: what a cache holds
 
 
+def number_places(devices: int, links: Sequence[Link]) -> tuple[Array, dict[int | str, int]]:
+    """(links, 2) numbers of the places where links end, and the number of each; those of devices are the first ones."""
+    places: dict[int | str, int] = {device: device for device in range(devices)}
+    ends = [[places.setdefault(end, len(places)) for end in link.ends] for link in links]
+    return np.array(ends, np.int64).reshape(-1, 2), places
+
+
 def find_routes(devices: int, ends: Array, length: Array) -> Array:
     """(devices, devices, longest) numbers of the links on the way from one device to another, -1 behind the last.
 
@@ -30,16 +37,12 @@ def find_routes(devices: int, ends: Array, length: Array) -> Array:
         ValueError: two devices have no route.
     """
     width = max(1, _ENTRIES // max(len(ends), 1))
-    places = max(devices, int(ends.max(initial=0)) + 1)
-    parts = [
-        _routes_to(np.arange(lo, min(lo + width, devices)), ends, length, devices, places)
-        for lo in range(0, devices, width)
-    ]
-    longest = max(len(p) for p in parts)
-    routes = np.full((devices, devices, longest), -1, np.int32)
-    for lo, part in zip(range(0, devices, width), parts, strict=True):
+    blocks = np.split(np.arange(devices), range(width, devices, width))
+    parts = [_routes_to(targets, ends, length, devices) for targets in blocks]
+    routes = np.full((devices, devices, max(map(len, parts))), -1, np.int32)
+    for targets, part in zip(blocks, parts, strict=True):
         for hop, taken in enumerate(part):
-            routes[:, lo : lo + width, hop] = taken
+            routes[:, targets, hop] = taken
     return routes
 
 
@@ -50,18 +53,14 @@ def link_lengths(links: Sequence[Link]) -> Array:
     return lengths
 
 
-def _routes_to(
-    targets: Array, ends: Array, length: Array, devices: int, places: int
-) -> list[Array]:
+def _routes_to(targets: Array, ends: Array, length: Array, devices: int) -> list[Array]:
     """Per hop the (devices, targets) links taken, -1 where the target is reached."""
-    first = first_links(targets, ends, length, places)
+    first = first_links(targets, ends, length, max(devices, int(ends.max(initial=0)) + 1))
     place = np.repeat(np.arange(devices)[:, None], len(targets), axis=1)
-    columns = np.arange(len(targets))
     hops = []
     while (is_on_the_way := place != targets).any():
-        taken = np.where(is_on_the_way, first[place, columns], -1)
-        if (is_stuck := is_on_the_way & (taken < 0)).any():
-            source, target = np.argwhere(is_stuck)[0]
+        taken = np.where(is_on_the_way, first[place, np.arange(len(targets))], -1)
+        for source, target in np.argwhere(is_on_the_way & (taken < 0)).tolist():
             raise ValueError(f"no route from device {source} to device {targets[target]}")
         place = np.where(is_on_the_way, ends[taken, 1], place)
         hops.append(taken)

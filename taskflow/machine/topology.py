@@ -153,13 +153,13 @@ TOPOLOGIES: dict[
 
 def _grid(extents: Sequence[int], is_closed: bool) -> list[tuple[Place, Place, float]]:
     edges: list[tuple[Place, Place, float]] = []
-    step = [prod(extents[k + 1 :]) for k in range(len(extents))]
-    for number, place in enumerate(product(*(range(n) for n in extents))):
-        for coordinate, extent, length in zip(place, extents, step, strict=True):
-            if coordinate + 1 < extent:
-                edges.append((number, number + length, 1.0))
+    for number, place in enumerate(product(*map(range, extents))):
+        for k, extent in enumerate(extents):
+            step = prod(extents[k + 1 :])
+            if place[k] + 1 < extent:
+                edges.append((number, number + step, 1.0))
             elif is_closed and extent > 2:
-                edges.append((number, number - (extent - 1) * length, 1.0))
+                edges.append((number, number - (extent - 1) * step, 1.0))
     return edges
 
 

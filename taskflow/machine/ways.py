@@ -180,23 +180,30 @@ class Ways:
         """
         _, first, part = np.unique(self.part[devices], return_index=True, return_inverse=True)
         part = np.argsort(np.argsort(first))[part.reshape(-1)]
-        ptr, by_part = grouped(part, len(first))
-        place = np.empty(len(devices), np.int64)
-        place[by_part] = np.arange(len(devices)) - ptr[part[by_part]]
-        one, other = near_pairs(part)
-        most = int(np.diff(ptr).max())
-        hops = self.within.shape[2]
-        within = np.full((len(devices), most, hops), -1, np.int32)
-        within[one, place[other]] = self.within[devices[one], self.place[devices[other]]]
+        place = place_in(part)
+        within = self._within(devices, part, place)
         crossing = [t[devices] if len(first) > 1 else t[devices, :0] for t in (self.out, self.into)]
-        tables = within, *crossing
         rank = np.full(len(self.link.end), -1, np.int32)
-        used = np.empty(_rank_links(part, place, *tables, rank), np.int64)
+        used = np.empty(_rank_links(part, place, within, *crossing, rank), np.int64)
         used[rank[rank >= 0]] = np.flatnonzero(rank >= 0)
-        link = self._columns_of(devices, np.append(used, -1))
-        within, out, into = (rank[links] for links in tables)
-        of_devices = self.memory_bandwidth[devices], self.has_doors[devices]
-        return Ways(part, place, within, out, into, self.longest, link, *of_devices), used
+        return Ways(
+            part,
+            place,
+            rank[within],
+            rank[crossing[0]],
+            rank[crossing[1]],
+            self.longest,
+            self._columns_of(devices, np.append(used, -1)),
+            self.memory_bandwidth[devices],
+            self.has_doors[devices],
+        ), used
+
+    def _within(self, devices: Array, part: Array, place: Array) -> Array:
+        """`within` among some devices, of which these are the parts and places."""
+        one, other = near_pairs(part)
+        within = np.full((len(devices), int(place.max()) + 1, self.within.shape[2]), -1, np.int32)
+        within[one, place[other]] = self.within[devices[one], self.place[devices[other]]]
+        return within
 
     def _columns_of(self, devices: Array, links: Array) -> LinkColumns:
         """Facts of some links, the last of which is none, among some devices."""
@@ -217,8 +224,7 @@ class Ways:
             return None
         (here, links) = self.only(devices)
         (there, others) = self.only(devices + by)
-        both = zip(here.columns, there.columns, strict=True)
-        if not all(np.array_equal(one, other) for one, other in both):
+        if not all(map(np.array_equal, here.columns, there.columns)):
             return None
         twin = np.full(len(self.link.end), -1)
         twin[links] = others
@@ -235,6 +241,14 @@ class Ways:
         width = min(self.longest, links.shape[-1])
         padded[..., :width] = links[..., :width]
         return padded
+
+
+def place_in(group: Array) -> Array:
+    """Of everything its place among what is in its group, of which these are the numbers."""
+    ptr, members = grouped(group, int(group.max(initial=0)) + 1)
+    place = np.empty(len(group), np.int64)
+    place[members] = np.arange(len(group)) - ptr[group[members]]
+    return place
 
 
 def near_pairs(part: Array) -> tuple[Array, Array]:

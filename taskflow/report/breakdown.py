@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import count, groupby
 
 import numpy as np
 
@@ -110,30 +110,22 @@ class Breakdown:
 
 def break_down(timeline: Timeline, graph: Graph, group_of: Callable[[Operator], str]) -> Breakdown:
     """Divide a predicted timeline of `graph` among the groups of its operators."""
-    task_graph = timeline.task_graph
-    groups = [group_of(op) for op in graph.operators]
-    makers = _makers(graph, task_graph)
-    names, number = group_rows(task_graph, graph, group_of)
-    seconds = timeline.end - timeline.start
-    compute = _by_device(task_graph, number, seconds, task_graph.kind == Kind.POINT, len(names))
-    communication = _by_device(
-        task_graph, number, seconds, np.take(_IS_COMMUNICATION, task_graph.kind), len(names)
-    )
-    moved = np.bincount(
-        number, np.where(task_graph.is_communication, task_graph.bytes, 0), len(names) + 1
-    )
-    shares = {
-        name: Share(float(compute[k].max()), float(communication[k].max()), int(moved[k]))
-        for k, name in enumerate(names)
-    }
+    rows = timeline.task_graph
+    names, number = group_rows(rows, graph, group_of)
+    compute = _by_device(timeline, number, rows.kind == Kind.POINT, len(names))
+    communication = _by_device(timeline, number, np.take(_IS_COMMUNICATION, rows.kind), len(names))
+    moved = np.bincount(number, np.where(rows.is_communication, rows.bytes, 0), len(names) + 1)
     return Breakdown(
         seconds=timeline.seconds,
         compute_seconds=float(compute.sum(axis=0).max()),
         communication_seconds=float(communication.sum(axis=0).max()),
-        bytes_moved=task_graph.bytes_moved,
-        peak_bytes=tuple(int(size) for size in timeline.peak_bytes),
-        shares=shares,
-        movements=_movements(task_graph, graph, groups, makers),
+        bytes_moved=rows.bytes_moved,
+        peak_bytes=tuple(map(int, timeline.peak_bytes)),
+        shares={
+            name: Share(float(compute[k].max()), float(communication[k].max()), int(moved[k]))
+            for k, name in enumerate(names)
+        },
+        movements=_movements(rows, graph, group_of),
         path=_path(timeline, [*names, ""], number),
     )
 
@@ -143,11 +135,11 @@ def group_rows(
 ) -> tuple[list[str], Array]:
     """The groups of the operators, and per row the number of its group; as many as there are: made by nobody."""
     groups = [group_of(op) for op in graph.operators]
-    numbers = {name: k for k, name in enumerate(dict.fromkeys(groups))}
+    numbers = dict(zip(dict.fromkeys(groups), count()))
     maker = np.where(
         task_graph.launch >= 0, task_graph.launch, _makers(graph, task_graph)[task_graph.region]
     )
-    of_row: Array = np.array([numbers[g] for g in groups] + [len(numbers)])[maker]
+    of_row: Array = np.array([numbers[name] for name in groups] + [len(numbers)])[maker]
     return list(numbers), of_row
 
 
@@ -164,55 +156,50 @@ def _makers(graph: Graph, task_graph: TaskGraph) -> Array:
     return makers
 
 
-def _by_device(
-    task_graph: TaskGraph, group: Array, seconds: Array, counts: Array, groups: int
-) -> Array:
+def _by_device(timeline: Timeline, group: Array, counts: Array, groups: int) -> Array:
     """(groups + 1, devices) seconds of the rows that count."""
-    devices = len(task_graph.machine.devices)
-    cell = group[counts] * devices + task_graph.device[counts]
-    total: Array = np.bincount(cell, seconds[counts], (groups + 1) * devices).reshape(
-        groups + 1, devices
-    )
-    return total
+    devices = len(timeline.task_graph.machine.devices)
+    cell = group[counts] * devices + timeline.task_graph.device[counts]
+    seconds = (timeline.end - timeline.start)[counts]
+    total: Array = np.bincount(cell, seconds, (groups + 1) * devices)
+    return total.reshape(groups + 1, devices)
 
 
 def _movements(
-    task_graph: TaskGraph, graph: Graph, groups: list[str], makers: Array
+    task_graph: TaskGraph, graph: Graph, group_of: Callable[[Operator], str]
 ) -> tuple[RegionMovement, ...]:
-    moved = task_graph.is_communication
-    kinds, where = np.unique(
-        np.stack([task_graph.region[moved], task_graph.collective[moved]], axis=1),
-        axis=0,
-        return_inverse=True,
-    )
-    sizes = (
-        np.bincount(where.reshape(-1), task_graph.bytes[moved], len(kinds))
-        .astype(np.int64)
-        .tolist()
-    )
+    makers = _makers(graph, task_graph).tolist()
     movements = []
-    for (region, collective), size in zip(kinds.tolist(), sizes, strict=True):
-        position = int(makers[region])
-        producer, group = (
-            (graph.operators[position].name, groups[position]) if position >= 0 else ("", "")
-        )
+    for region, collective, size in _moved_bytes(task_graph):
+        op = graph.operators[makers[region]] if makers[region] >= 0 else None
         movements.append(
             RegionMovement(
-                task_graph.regions[region].name, producer, group, COLLECTIVES[collective], size
+                task_graph.regions[region].name,
+                op.name if op else "",
+                group_of(op) if op else "",
+                COLLECTIVES[collective],
+                size,
             )
         )
     return tuple(sorted(movements, key=lambda movement: -movement.bytes))
 
 
+def _moved_bytes(task_graph: TaskGraph) -> list[tuple[int, int, int]]:
+    """Regions, by which collectives they are moved, and bytes, those of equal ones added up."""
+    moved = task_graph.is_communication
+    pairs = np.stack([task_graph.region[moved], task_graph.collective[moved]], axis=1)
+    kinds, which = np.unique(pairs, axis=0, return_inverse=True)
+    sizes = np.bincount(which.reshape(-1), task_graph.bytes[moved], len(kinds)).astype(np.int64)
+    return [(*kind, size) for kind, size in zip(kinds.tolist(), sizes.tolist(), strict=True)]
+
+
 def _path(timeline: Timeline, names: Sequence[str], number: Array) -> tuple[PathPart, ...]:
     """The critical path of a timeline, given the names of the groups and the number of every row's."""
-    task_graph, seconds = timeline.task_graph, timeline.end - timeline.start
+    task_graph = timeline.task_graph
+    seconds = timeline.end - timeline.start
 
-    def key(row: int) -> tuple[str, str, str]:
+    def part_of(row: int) -> tuple[str, str, str]:
         return task_graph.name(row), names[number[row]], ROLES[Kind(int(task_graph.kind[row]))]
 
-    runs = [(same, list(rows)) for same, rows in groupby(timeline.critical_path(), key)]
-    return tuple(
-        PathPart(name, group, role, len(rows), float(seconds[rows].sum()))
-        for (name, group, role), rows in runs
-    )
+    runs = [(part, list(rows)) for part, rows in groupby(timeline.critical_path(), part_of)]
+    return tuple(PathPart(*part, len(rows), float(seconds[rows].sum())) for part, rows in runs)

@@ -130,9 +130,8 @@ def label_repeats(entries: Iterable[tuple[Operator, ParallelConfig]]) -> dict[st
     """
     groups: dict[object, list[str]] = {}
     for op, config in entries:
-        words = tuple(re.split(r"\d+", op.name))
-        extents = tuple(op.extents.items())
-        groups.setdefault((words, op.pattern, extents, config), []).append(op.name)
+        key = tuple(re.split(r"\d+", op.name)), op.pattern, tuple(op.extents.items()), config
+        groups.setdefault(key, []).append(op.name)
     labels: dict[str, str] = {}
     for names in groups.values():
         label = _label(names)

@@ -6,6 +6,7 @@ of more than `most` rows has one vertex for all rows of an operator and one for 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 
 import numpy as np
@@ -31,17 +32,17 @@ def strategy_dot(graph: Graph, strategy: Strategy, devices: int) -> str:
     for op in graph.operators:
         if op.name not in strategy:
             continue
-        config = strategy[op.name]
-        colour = _COLOURS.get(soap_letters(config, kinds[op.name], devices), "yellow")
+        soap = soap_letters(strategy[op.name], kinds[op.name], devices)
         lines.append(
-            f"{_quoted(op.name)} [label={_quoted(op.name, describe_split(config))}, fillcolor={colour}];"
+            f"{_quoted(op.name)} [label={_quoted(op.name, describe_split(strategy[op.name]))}, "
+            f"fillcolor={_COLOURS.get(soap, 'yellow')}];"
         )
-        for region in op.inputs:
-            if region.name in maker:
-                label = _quoted(f"{region.name} {describe_bytes(region.size_bytes)}")
-                lines.append(
-                    f"{_quoted(maker[region.name])} -> {_quoted(op.name)} [label={label}];"
-                )
+        lines += [
+            f"{_quoted(maker[region.name])} -> {_quoted(op.name)} "
+            f"[label={_quoted(f'{region.name} {describe_bytes(region.size_bytes)}')}];"
+            for region in op.inputs
+            if region.name in maker
+        ]
         maker.update((region.name, op.name) for region in op.outputs)
     return _digraph("strategy", lines)
 
@@ -76,22 +77,24 @@ def _row_label(task_graph: TaskGraph, row: int) -> str:
 
 def _operators(task_graph: TaskGraph) -> list[str]:
     """One vertex for each operator and each moved region, in order of their first rows."""
-    launches = len(task_graph.launches)
-    key = np.where(task_graph.launch >= 0, task_graph.launch, launches + task_graph.region)
-    lines = []
-    for vertex, rows in _grouped(key):
-        count = (
-            f"{len(rows)} {'task' if vertex < launches else 'move'}{'s' if len(rows) > 1 else ''}"
-        )
-        moved = int(task_graph.bytes[rows][task_graph.is_communication[rows]].sum())
-        size = f", {describe_bytes(moved)} moved" if moved else ""
-        lines.append(f"v{vertex} [label={_quoted(task_graph.name(int(rows[0])), count + size)}];")
-    waiting = np.repeat(key, np.diff(task_graph.dep_ptr))
-    edges, counts = np.unique(
-        np.stack([key[task_graph.dep_row], waiting], axis=1), axis=0, return_counts=True
+    key = np.where(
+        task_graph.launch >= 0, task_graph.launch, len(task_graph.launches) + task_graph.region
     )
-    pairs = zip(edges.tolist(), counts.tolist(), strict=True)
-    return lines + [f"v{a} -> v{b} [label={count}];" for (a, b), count in pairs if a != b]
+    lines = [
+        f"v{vertex} [label={_rows_label(task_graph, rows)}];" for vertex, rows in _grouped(key)
+    ]
+    waiting = np.repeat(key, np.diff(task_graph.dep_ptr))
+    edges = Counter(zip(key[task_graph.dep_row].tolist(), waiting.tolist(), strict=True))
+    return lines + [f"v{a} -> v{b} [label={edges[a, b]}];" for a, b in sorted(edges) if a != b]
+
+
+def _rows_label(task_graph: TaskGraph, rows: Array) -> str:
+    """Of all rows of an operator, or of all that move a region."""
+    what = "task" if task_graph.launch[rows[0]] >= 0 else "move"
+    count = f"{len(rows)} {what}{'s' if len(rows) > 1 else ''}"
+    moved = int(task_graph.bytes[rows][task_graph.is_communication[rows]].sum())
+    size = f", {describe_bytes(moved)} moved" if moved else ""
+    return _quoted(task_graph.name(int(rows[0])), count + size)
 
 
 def _grouped(key: Array) -> list[tuple[int, Array]]:

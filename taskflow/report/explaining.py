@@ -24,7 +24,7 @@ from taskflow.report.advice import advise
 from taskflow.report.breakdown import Breakdown, break_down
 from taskflow.report.describe import describe_config, label_repeats, soap_letters
 from taskflow.report.explanation import Alternative, Explanation, OperatorExplanation, by_label
-from taskflow.report.plan import explain_plan
+from taskflow.report.plan import PlanExplanation, explain_plan
 from taskflow.schedule import Policy, Schedule, program
 from taskflow.schedule.orders import Order, order_name, reorder
 from taskflow.schedule.plan import Plan
@@ -94,7 +94,6 @@ class _Explainer:
         graph = plan.transform(graph)
         machine = machine.with_collectives(plan.collectives)
         strategy = plan.placement(graph, machine)
-        order = plan.order
         self.graph = graph
         self.strategy = strategy
         self.machine = machine
@@ -107,13 +106,22 @@ class _Explainer:
             (op, strategy[op.name]) for op in graph.operators if op.name in strategy
         )
         rows = self.lowering.lower(strategy)
-        again = recomputed(graph)
-        timeline = simulate(rows if order is None else reorder(rows, costs, order), costs)
-        self.step, self.baseline = self._break_down(timeline), self._simulate(self.data_parallel)
-        away = offloaded(graph)
-        name = order_name(order or program)
-        in_time = order is not None or again or away
-        self.plan = explain_plan(timeline, name, again, away) if in_time else None
+        if plan.order is not None:
+            rows = reorder(rows, costs, plan.order)
+        timeline = simulate(rows, costs)
+        self.step = self._break_down(timeline)
+        self.baseline = self._simulate(self.data_parallel)
+        self.plan = self._in_time(timeline, plan.order)
+
+    def _in_time(
+        self, timeline: Timeline, order: Order | Policy | Schedule | str | None
+    ) -> PlanExplanation | None:
+        """What the plan does besides its strategy; None: nothing."""
+        again = recomputed(self.graph)
+        away = offloaded(self.graph)
+        if order is None and not again and not away:
+            return None
+        return explain_plan(timeline, order_name(order or program), again, away)
 
     @cached_property
     def judge(self) -> PackedJudge:

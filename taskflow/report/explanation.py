@@ -304,18 +304,24 @@ def path_headline(step: Breakdown) -> str:
 
 def path_table(explanation: Explanation, most: int) -> Table:
     """The operators that the critical path spends most time on, the longest first; those that do the same added up."""
-    step = explanation.step
-    labels = {entry.name: entry.label for entry in explanation.operators}
-    seconds: dict[str, dict[str, float]] = {}
-    for part in step.path:
-        roles = seconds.setdefault(labels.get(part.group) or part.group or "(fed)", {})
-        roles[part.role] = roles.get(part.role, 0.0) + part.seconds
+    seconds = _path_seconds(explanation)
     rows: Table = [("critical path", "compute", "communication", "feed", "of the step")]
     longest = sorted(seconds, key=lambda name: -sum(seconds[name].values()))
     for name in longest[:most]:
         times = [seconds[name].get(role, 0.0) for role in ("compute", "communication", "feed")]
-        rows.append((name, *map(describe_seconds, times), f"{sum(times) / step.seconds:.1%}"))
+        share = sum(times) / explanation.step.seconds
+        rows.append((name, *map(describe_seconds, times), f"{share:.1%}"))
     return rows
+
+
+def _path_seconds(explanation: Explanation) -> dict[str, dict[str, float]]:
+    """Label of operators -> what the critical path does there -> its seconds."""
+    labels = {entry.name: entry.label for entry in explanation.operators}
+    seconds: dict[str, dict[str, float]] = {}
+    for part in explanation.step.path:
+        roles = seconds.setdefault(labels.get(part.group) or part.group or "(fed)", {})
+        roles[part.role] = roles.get(part.role, 0.0) + part.seconds
+    return seconds
 
 
 def align(table: Table) -> str:

@@ -20,6 +20,7 @@ COLUMNS = 100
 SIGNS = {Phase.FORWARD: digits, Phase.BACKWARD: ascii_lowercase, Phase.WEIGHT: ascii_uppercase}
 IDLE = "."
 OTHER = "-"
+LEGEND = "digits: forward, a: gradients of activations, A: of weights, by micro-batch"
 
 
 def pipeline_diagram(timeline: Timeline, columns: int = COLUMNS) -> str:
@@ -35,10 +36,9 @@ def pipeline_diagram(timeline: Timeline, columns: int = COLUMNS) -> str:
     width = len(str(max(rows.devices_used, default=0)))
     lines = []
     for device in rows.devices_used:
-        marks = _marks(timeline, pipeline, points[rows.device[points] == device], columns)
-        lines.append(f"{device:{width}} {marks}")
-    signs = "digits: forward, a: gradients of activations, A: of weights, by micro-batch"
-    lines.append(f"{'':{width}} {describe_seconds(timeline.seconds)}; {signs}")
+        here = points[rows.device[points] == device]
+        lines.append(f"{device:{width}} {_marks(timeline, pipeline, here, columns)}")
+    lines.append(f"{'':{width}} {describe_seconds(timeline.seconds)}; {LEGEND}")
     return "\n".join(lines)
 
 

@@ -53,18 +53,17 @@ def explain_plan(
     rows = timeline.task_graph
     pipeline = pipeline_of(rows)
     points = rows.kind == Kind.POINT
-    seconds = (timeline.end - timeline.start)[points]
-    busy = np.bincount(rows.device[points], seconds, len(rows.machine.devices))
+    busy = np.bincount(
+        rows.device[points], (timeline.end - timeline.start)[points], len(rows.machine.devices)
+    )
     idle = 1 - busy / timeline.seconds if timeline.seconds else np.zeros(len(busy))
-    held = tuple(held_bytes(rows).tolist())
-    stages = _operators(rows, pipeline)
     return PlanExplanation(
         schedule,
         pipeline.parts,
-        stages,
+        _operators(rows, pipeline),
         pipeline.devices,
         tuple(idle.tolist()),
-        held,
+        tuple(held_bytes(rows).tolist()),
         tuple(recomputed),
         tuple(offloaded),
         0 if timeline.host_bytes is None else int(timeline.host_bytes.sum()),

@@ -170,9 +170,8 @@ class _Question:
         self, plan: Plan, machine: MachineModel, seconds: float
     ) -> Iterator[tuple[str, float]]:
         """Per cent of the seconds per per cent of each rate, by central differences."""
-        of_devices = not isinstance(self.costs, MeasuredCosts)
         for name in scalable(machine) if self.is_sensitive else ():
-            if name in OF_LINKS or (of_devices and name != "memory"):
+            if name in OF_LINKS or not (name == "memory" or isinstance(self.costs, MeasuredCosts)):
                 scaled = (scale_machine(machine, {name: 1 + step}) for step in (STEP, -STEP))
                 more, less = (plan.predict(self.graph, m, self._costs(m)).seconds for m in scaled)
                 yield name, (more - less) / (2 * STEP * seconds)

@@ -359,7 +359,10 @@ class MergeBest:
             self._losses[copy] = 0.9 * self._losses.get(copy, value) + 0.1 * value
         if moment.step % self.every:
             return
-        best = min(self.copies, key=self._losses.__getitem__)
+        self._pull(moment, min(self.copies, key=self._losses.__getitem__))
+
+    def _pull(self, moment: Moment, best: str) -> None:
+        """Move the parameters of all other copies towards those of the best."""
         step = moment.executor
         for region in moment.graph.parameters:
             job, _, name = region.name.partition("/")

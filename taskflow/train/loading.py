@@ -103,16 +103,7 @@ def feeds_of(batch: Any, inputs: Sequence[LogicalRegion]) -> Sized:
     Raises:
         ValueError: an input is missing or too many are given, their samples differ, or a dtype is of another kind.
     """
-    if isinstance(batch, Mapping):
-        named = dict(batch)
-    else:
-        values = list(batch) if isinstance(batch, tuple | list) else [batch]
-        if len(values) != len(inputs):
-            names = ", ".join(r.name for r in inputs)
-            raise ValueError(
-                f"batches: a batch has {len(values)} parts, the graph has the inputs {names}"
-            )
-        named = {r.name: value for r, value in zip(inputs, values, strict=True)}
+    named = _named(batch, inputs)
     if missing := [r.name for r in inputs if r.name not in named]:
         raise ValueError(
             f"batches: a batch has no '{missing[0]}'; it has {', '.join(map(str, named))}"
@@ -122,6 +113,19 @@ def feeds_of(batch: Any, inputs: Sequence[LogicalRegion]) -> Sized:
     if len(set(sizes.values())) > 1:
         raise ValueError(f"batches: the parts of a batch have different lengths: {sizes}")
     return next(iter(sizes.values()), 1), feeds
+
+
+def _named(batch: Any, inputs: Sequence[LogicalRegion]) -> dict[Any, Any]:
+    """The parts of a batch by the names of the inputs."""
+    if isinstance(batch, Mapping):
+        return dict(batch)
+    values = list(batch) if isinstance(batch, tuple | list) else [batch]
+    if len(values) != len(inputs):
+        names = ", ".join(r.name for r in inputs)
+        raise ValueError(
+            f"batches: a batch has {len(values)} parts, the graph has the inputs {names}"
+        )
+    return {r.name: value for r, value in zip(inputs, values, strict=True)}
 
 
 def _array(value: Any, region: LogicalRegion) -> Array:

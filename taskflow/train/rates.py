@@ -27,14 +27,16 @@ def step(rate: float, every: int, factor: float = 0.1) -> Rate:
     >>> [rate(done) for done in range(5)]
     [1.0, 1.0, 0.5, 0.5, 0.25]
     """
-    rate, factor = real("step", "rate", rate, 0), real("step", "factor", factor, 0)
+    rate = real("step", "rate", rate, 0)
+    factor = real("step", "factor", factor, 0)
     every = whole("step", "every", every)
     return lambda done: rate * factor ** (done // every)
 
 
 def exponential(rate: float, factor: float) -> Rate:
     """`rate`, multiplied by `factor` after each step."""
-    rate, factor = real("exponential", "rate", rate, 0), real("exponential", "factor", factor, 0)
+    rate = real("exponential", "rate", rate, 0)
+    factor = real("exponential", "factor", factor, 0)
     return lambda done: rate * factor**done
 
 

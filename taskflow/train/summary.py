@@ -66,8 +66,11 @@ class Summary:
 
     def print(self, page: str | Path | None, history: History | None) -> None:
         """See `Trainer.report`."""
-        named = [op for op in self.runs.operators if op.name in self.strategy]
-        rows = [(op.name, str(self.strategy[op.name]), op.pattern) for op in named]
+        rows = [
+            (op.name, str(self.strategy[op.name]), op.pattern)
+            for op in self.runs.operators
+            if op.name in self.strategy
+        ]
         print_table(self.console, [("operator", "split", "pattern"), *rows])
         if more := describe_plan(self.plan):
             self.console.print(f"plan: {more}")
@@ -88,9 +91,9 @@ class Summary:
             self.console.print(
                 "  (off by more than 30 %: other work on this machine, or costs measured elsewhere?)"
             )
-        needed = needed_everywhere(self.step, self.transport)
+        peaks = needed_everywhere(self.step, self.transport).tolist()
         self.console.print(f"bytes moved a step:  {self.bytes_moved}")
-        for device, size in enumerate(needed.tolist()):
+        for device, size in enumerate(peaks):
             self.console.print(f"peak memory of device {device}: {describe_memory(size)}")
         if page is not None:
             self._write_page(page)

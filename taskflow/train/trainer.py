@@ -112,7 +112,8 @@ class Trainer:
             )
         proposals = whole("trainer", "proposals", proposals)
         check_parts(accumulate)
-        self.seed, self.learning_rate = seed, learning_rate
+        self.seed = seed
+        self.learning_rate = learning_rate
         self.transport = connect()
         self.console = make_console(quiet=quiet or self.transport.rank != 0)
         show_compiling(make_console(stderr=True, quiet=self.console.quiet))

@@ -20,6 +20,7 @@ import numpy as np
 from taskflow.backend import StreamBackend, Workspace
 from taskflow.backend.capture import call_each
 from taskflow.backend.context import pointer
+from taskflow.execute.check import outputs_of
 from taskflow.execute.gpu.ledger import Ledger
 from taskflow.tasks.task_graph import Array, Kind, Privilege, TaskGraph
 
@@ -50,14 +51,11 @@ class DeviceChecks:
     ) -> None:
         self._backend = backend
         counts = np.diff(graph.arg_ptr) * (graph.kind == Kind.POINT)
-        size = {d: int(counts[graph.device == d].sum()) for d in devices}
-        blocks = {
-            d: ledger.take(d, "counters of checks", max(n, 1) * _LOOKS * 16)
-            for d, n in size.items()
-        }
-        self._counters = {
-            d: block.view(np.uint64).reshape(-1, _LOOKS, 2) for d, block in blocks.items()
-        }
+        self._counters = {}
+        for d in devices:
+            count = max(int(counts[graph.device == d].sum()), 1)
+            block = ledger.take(d, "counters of checks", count * _LOOKS * 16)
+            self._counters[d] = block.view(np.uint64).reshape(-1, _LOOKS, 2)
         self._zones = {d: Workspace(ledger.maker(d, "red zones")) for d in devices}
         self._used = dict.fromkeys(devices, 0)
         self._arguments: list[_Argument] = []
@@ -71,7 +69,7 @@ class DeviceChecks:
         call: Callable[..., object],
     ) -> Call:
         """`call(*views)` with its privileges noted; `task` names it in errors."""
-        outputs = [k for k, p in enumerate(privileges) if p in (Privilege.WRITE, Privilege.REDUCE)]
+        outputs = outputs_of(privileges)
         copyto = self._backend.xp.copyto
         before: list[Call] = []
         after: list[Call] = []
@@ -106,10 +104,13 @@ class DeviceChecks:
         words = -(-(2 * _ZONE_BYTES + _ALIGNMENT + (size if view.size else 0)) // 8)
         memory, offset = self._zones[device].view(offset, (words,), np.uint64)
         begin = _ZONE_BYTES + (pointer(view) - pointer(memory) - _ZONE_BYTES) % _ALIGNMENT
-        first = memory.view(np.uint8)[begin : begin + view.itemsize].view(view.dtype)
         return (
             memory,
-            self._backend.xp.lib.stride_tricks.as_strided(first, view.shape, view.strides),
+            self._backend.xp.lib.stride_tricks.as_strided(
+                memory.view(np.uint8)[begin : begin + view.itemsize].view(view.dtype),
+                view.shape,
+                view.strides,
+            ),
             offset,
         )
 
@@ -124,28 +125,22 @@ class DeviceChecks:
             device: self._backend.read(counters) for device, counters in self._counters.items()
         }
         for argument in self._arguments:
-            (unread, bits), (unwritten, bits_after), (kept, _) = counts[argument.device][
-                argument.counters
-            ].tolist()
-            where = f"task {argument.task}"
-            k = argument.number
-            if kept != argument.words:
-                what = (
-                    "output"
-                    if argument.privilege in (Privilege.WRITE, Privilege.REDUCE)
-                    else "argument"
-                )
-                raise PermissionError(
-                    f"{where}: {what} {k}: the kernel writes outside of the array"
-                )
-            if argument.privilege in (Privilege.WRITE, Privilege.REDUCE):
-                if unwritten:
-                    raise PermissionError(
-                        f"{where}: output {k}: leaves {unwritten} of {argument.size} elements unwritten"
-                    )
-            elif unread:
-                raise PermissionError(
-                    f"{where}: argument {k}: reads {unread} elements that no task wrote"
-                )
-            elif argument.privilege == Privilege.READ and bits != bits_after:
-                raise PermissionError(f"{where}: argument {k}: is only read, and has been written")
+            looks = counts[argument.device][argument.counters].tolist()
+            if refusal := _refusal(argument, looks):
+                raise PermissionError(f"task {argument.task}: {refusal}")
+
+
+def _refusal(argument: _Argument, looks: list[list[int]]) -> str:
+    """What a kernel did that it may not do, by what each look at its argument found; empty for nothing."""
+    (unread, bits), (unwritten, bits_after), (kept, _) = looks
+    is_output = argument.privilege in (Privilege.WRITE, Privilege.REDUCE)
+    where = f"{'output' if is_output else 'argument'} {argument.number}"
+    if kept != argument.words:
+        return f"{where}: the kernel writes outside of the array"
+    if is_output and unwritten:
+        return f"{where}: leaves {unwritten} of {argument.size} elements unwritten"
+    if not is_output and unread:
+        return f"{where}: reads {unread} elements that no task wrote"
+    if argument.privilege == Privilege.READ and bits != bits_after:
+        return f"{where}: is only read, and has been written"
+    return ""

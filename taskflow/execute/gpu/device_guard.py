@@ -56,12 +56,14 @@ class DeviceGuard(StepGuard):
         self._memory = compiler.memory
         self._graph = compiler.graph
         size = 8 * max(len(guarded.names), 1)
-        purpose = "numbers of the guard"
-        devices = self._memory.devices
-        self._numbers = {d: self._ledger.take(d, purpose, size).view(np.uint64) for d in devices}
-        self._noted = {d: self._backend.pinned(size).view(np.uint64) for d in devices}
-        made = guarded.arrays(self._graph, self._memory, is_apart=True)
-        self.items = self._build(compiler.begins[guarded.row], made)
+        self._numbers = {}
+        self._noted = {}
+        for d in self._memory.devices:
+            self._numbers[d] = self._ledger.take(d, "numbers of the guard", size).view(np.uint64)
+            self._noted[d] = self._backend.pinned(size).view(np.uint64)
+        self.items = self._build(
+            compiler.begins[guarded.row], guarded.arrays(self._graph, self._memory, is_apart=True)
+        )
         self.items.keeps += [partial(numbers.fill, 0) for numbers in self._numbers.values()]
         for instance in guarded.kept(self._graph, self._memory):
             array = self._memory.array(instance)
@@ -96,11 +98,9 @@ class DeviceGuard(StepGuard):
         items = self._with_notes(made)
         late = self.guarded.late
         latest = {item.stream: k for k, item in enumerate(items[:at]) if item.stream != HOST}
-        over, row, added = (
-            tuple(sorted(latest.values())),
-            min(self.guarded.row, len(self._graph) - 1),
-            list[Item](),
-        )
+        over = tuple(sorted(latest.values()))
+        row = min(self.guarded.row, len(self._graph) - 1)
+        added = list[Item]()
         for device, noted in self._noted.items():
             stream = self._issue.stream_of(StreamKind.OUTPUTS, device, noted.nbytes)
             call = self._backend.copy(noted, self._numbers[device])

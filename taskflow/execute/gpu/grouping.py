@@ -15,7 +15,7 @@ import numpy as np
 from taskflow.execute.gpu.issue import ItemOrder
 from taskflow.execute.program import Call
 from taskflow.tasks.memory import MemoryPlan
-from taskflow.tasks.task_graph import Array, Kind, TaskGraph
+from taskflow.tasks.task_graph import Array, Kind, Launch, TaskGraph
 
 Groups = dict[int, list[list[int]]]
 
@@ -102,25 +102,21 @@ class GroupedRows:
 
     def _keys(self) -> dict[int, Hashable]:
         """What points have in common: a device, a kernel, a step, dtypes and scalars."""
-        issue = self._issue
+        graph = self._issue.graph
         keys = dict[int, Hashable]()
-        for row in np.flatnonzero(issue.graph.kind == Kind.POINT).tolist():
-            launch = issue.graph.launches[int(issue.graph.launch[row])]
-            device = int(issue.graph.device[row])
-            adds = launch.kernel.accumulates or bool(
-                launch.bound.pattern.adds
-            )  # each knows itself to what it adds
-            can_join = launch.kernel.for_points is not None and not adds and launch.crossing < 0
-            if issue.transport.drives(device) and can_join and self._is_dense(row):
-                regions = [issue.graph.regions[number] for number in launch.args]
-                scalars = [
-                    i
-                    for (i, _, _), r in zip(issue.graph.args(row), regions, strict=True)
-                    if not r.shape
-                ]
-                kernel = launch.kernel.name, launch.kernel.digest
-                when = launch.step, launch.pace
-                keys[row] = device, *kernel, *when, *(r.dtype for r in regions), *scalars
+        for row in np.flatnonzero(graph.kind == Kind.POINT).tolist():
+            launch = graph.launches[int(graph.launch[row])]
+            device = int(graph.device[row])
+            if self._issue.transport.drives(device) and _can_join(launch) and self._is_dense(row):
+                regions = [graph.regions[number] for number in launch.args]
+                args = zip(graph.args(row), regions, strict=True)
+                keys[row] = (
+                    device,
+                    *(launch.kernel.name, launch.kernel.digest),
+                    *(launch.step, launch.pace),
+                    *(region.dtype for region in regions),
+                    *(arg[0] for arg, region in args if not region.shape),
+                )
         return keys
 
     def _is_dense(self, row: int) -> bool:
@@ -135,3 +131,9 @@ class GroupedRows:
         return all(
             (v.transpose(order) if v.ndim == len(order) else v).flags.c_contiguous for v in views
         )
+
+
+def _can_join(launch: Launch) -> bool:
+    """Whether points of an operator can be issued together: where each adds, it knows itself to what."""
+    adds = launch.kernel.accumulates or bool(launch.bound.pattern.adds)
+    return launch.kernel.for_points is not None and not adds and launch.crossing < 0

@@ -85,7 +85,7 @@ def _plan_sum(
     if all(x.boxes[k] == whole for k in targets.values()):
         return _sum_whole(sources, targets, whole)
     pieces = {d: x.boxes[k] for d, k in targets.items()}
-    if not targets.keys() <= sources.keys() or not all(whole.covers(p) for p in pieces.values()):
+    if not targets.keys() <= sources.keys() or not all(map(whole.covers, pieces.values())):
         return None
     return _sum_pieces(sources, targets, whole, pieces, order)
 
@@ -97,18 +97,16 @@ def _sum_whole(
     boxes = dict.fromkeys({**sources, **targets}, box)
     if sources.keys() == targets.keys():
         return LibraryPlan([[LibraryCall("all_reduce", group, sources, targets, boxes, boxes)]])
-    roots = sorted(sources.keys() & targets.keys())
-    if not roots:
+    root = min(sources.keys() & targets.keys(), default=None)
+    if root is None:
         return None
-    root = roots[0]
     held = {root: targets[root]}
-    rounds = [[LibraryCall("reduce", group, sources, held, boxes, boxes, root)]]
+    calls = [LibraryCall("reduce", group, sources, held, boxes, boxes, root)]
     if len(targets) > 1:
-        others = {d: k for d, k in targets.items() if d != root}
-        rounds.append(
-            [LibraryCall("broadcast", tuple(sorted(targets)), held, others, boxes, boxes, root)]
-        )
-    return LibraryPlan(rounds)
+        others = {d: targets[d] for d in targets if d != root}
+        group = tuple(sorted(targets))
+        calls.append(LibraryCall("broadcast", group, held, others, boxes, boxes, root))
+    return LibraryPlan([[call] for call in calls])
 
 
 def _sum_pieces(
@@ -124,12 +122,19 @@ def _sum_pieces(
         return LibraryPlan(
             [[LibraryCall("reduce_scatter", group, sources, targets, wholes, pieces)]]
         )
-    same = {d: dict.fromkeys(sources, piece) for d, piece in pieces.items()}
-    calls = [
-        LibraryCall("reduce", group, sources, {d: targets[d]}, same[d], pieces, d)
+    sums = [
+        LibraryCall(
+            "reduce",
+            group,
+            sources,
+            {d: targets[d]},
+            dict.fromkeys(sources, pieces[d]),
+            pieces,
+            d,
+        )
         for d in sorted(targets)
     ]
-    return LibraryPlan([calls])
+    return LibraryPlan([sums])
 
 
 # -- movement ----------------------------------------------------------------------------------------------------------
@@ -143,9 +148,9 @@ def _gather_slices(
     if sources.keys() != targets.keys() or len(wholes) > 1 or len(group) < 2:
         return None
     (whole,) = wholes
-    if not are_slices([x.boxes[sources[d]] for d in group], whole, order):
+    pieces = {d: x.boxes[sources[d]] for d in group}
+    if not are_slices([*pieces.values()], whole, order):
         return None
-    pieces = {d: x.boxes[k] for d, k in sources.items()}
     return LibraryCall("all_gather", group, sources, targets, pieces, dict.fromkeys(group, whole))
 
 
@@ -169,7 +174,8 @@ def _sends(x: Exchange) -> list[LibraryCall]:
         holders.setdefault(x.boxes[s], []).append(s)
     turns = [new_turns(len(sources)) for sources in holders.values()]
     for k in x.getting:
-        device, missing = x.devices[k], [x.boxes[k]]
+        device = x.devices[k]
+        missing = [x.boxes[k]]
         givers = []
         for sources, turn in zip(holders.values(), turns, strict=True):
             named = [x.devices[s] for s in sources]
@@ -192,10 +198,13 @@ def are_slices(boxes: Sequence[Rect], whole: Rect, order: Sequence[int]) -> bool
     """Whether boxes in this order are equal slices of `whole` along its slowest dimension in memory."""
     if not order or whole.is_empty:
         return False
-    extents = {b.shape for b in boxes}
     slow = order[0]
-    follows = all(b.lo[slow] == whole.lo[slow] + k * b.shape[slow] for k, b in enumerate(boxes))
     is_wide = all(
         b.lo[d] == whole.lo[d] and b.hi[d] == whole.hi[d] for b in boxes for d in order[1:]
     )
-    return len(extents) == 1 and follows and is_wide and boxes[-1].hi[slow] == whole.hi[slow]
+    return (
+        len({b.shape for b in boxes}) == 1
+        and all(b.lo[slow] == whole.lo[slow] + k * b.shape[slow] for k, b in enumerate(boxes))
+        and is_wide
+        and boxes[-1].hi[slow] == whole.hi[slow]
+    )

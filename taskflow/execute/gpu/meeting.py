@@ -107,7 +107,7 @@ class Meeting:
         such a wait would never end. Persistent regions that are borrowed keep their values: no item runs that writes
         them, nor calls of a library, which would write on some ranks and not on others.
         """
-        over = {d: compiler.backend.make_event(d) for d in compiler.memory.devices}
+        over = {device: compiler.backend.make_event(device) for device in compiler.memory.devices}
         homes = {i for places in compiler.graph.homes.values() for i, _ in places}
         with np.errstate(all="ignore"):
             _make_up(compiler, set() if is_borrowing else homes, over)

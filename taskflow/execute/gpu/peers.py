@@ -38,10 +38,11 @@ class PeerRows:
         self._folds: dict[
             int, dict[int, int]
         ] = {}  # fold -> argument -> the transfer whose source it reads
+        self._merged = set[int]()
         for copy, (fold, k) in foldable_in_place(issue.graph).items():
             if copy in self._flag_of:
                 self._folds.setdefault(fold, {})[k] = copy
-        self._merged = {copy for copies in self._folds.values() for copy in copies.values()}
+                self._merged.add(copy)
         size = COUNTERS * len(rows) * FLAG_BYTES
         if not rows:
             return

@@ -109,9 +109,8 @@ class StreamCompiler(Compiler):
     def _choose_rows(self) -> None:
         """Which rows go which way between ranks."""
         graph = self.graph
-        pairs = self.carriers.pairs
         ends = zip(graph.source.tolist(), graph.device.tolist(), strict=True)
-        way = np.array([pairs.get(pair, "messages") for pair in ends])
+        way = np.array([self.carriers.pairs.get(pair, "messages") for pair in ends])
         crosses = graph.is_transfer if self.transport.size > 1 else np.zeros(len(graph), np.bool_)
         self._is_sent: Array = crosses & (way == "messages")
         shared, called = (

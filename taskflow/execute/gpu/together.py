@@ -135,7 +135,8 @@ class LibraryRows:
             assert source is not None and target is not None
             round_.copy(source, target)
             return
-        given, got = source and round_.give(*source), target and round_.get(*target)
+        given = source and round_.give(*source)
+        got = target and round_.get(*target)
         kind = call.kind
         peer = call.root
         if kind == "send":

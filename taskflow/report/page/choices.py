@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from taskflow.cost.model import CostModel, MeasuredCosts
@@ -11,7 +12,7 @@ from taskflow.graph.graph import Graph
 from taskflow.machine import MachineModel
 from taskflow.machine.scaling import scalable
 from taskflow.report.stragglers import stragglers
-from taskflow.report.whatif import Find, what_if
+from taskflow.report.whatif import Case, Find, what_if
 from taskflow.schedule.plan import Plan
 from taskflow.searching import SearchResult
 from taskflow.searching.outcome import FOUND, Outcome, judged, non_dominated
@@ -23,6 +24,8 @@ NETWORK = (0.25, 0.5, 1.0, 2.0, 4.0, 10.0)
 FLOPS = (0.5, 1.0, 2.0)  # factors
 
 Progress = Callable[[int, int, str], None]  # done, of how many, what
+Factors = tuple[float, float]  # of the network, and of flops
+AS_IS: Factors = (1.0, 1.0)
 
 
 def rule_outcomes(
@@ -61,25 +64,23 @@ def choice_columns(outcomes: list[Outcome], searched: SearchResult | None) -> di
     plans = [{**_figures(outcome), "is_best": id(outcome) in best} for outcome in outcomes]
     if searched is None:
         return {"plans": plans, "search": None}
-    history = [
-        [proposal, seconds] for proposal, seconds in searched.history if math.isfinite(seconds)
-    ]
     names = {outcome.name for outcome in outcomes}
-    starts = searched.baseline_seconds.items()
     plans += [
-        {"name": name, "seconds": _finite(s), "is_best": False}
-        for name, s in starts
+        {"name": name, "seconds": _finite(seconds), "is_best": False}
+        for name, seconds in searched.baseline_seconds.items()
         if name not in names
     ]
-    course = {
-        "history": history,
-        "proposals": searched.proposals,
-        "lower_bound_seconds": searched.lower_bound_seconds,
-        "best_start": searched.best_start,
-        "best_start_seconds": _finite(searched.baseline_seconds[searched.best_start]),
-        "text": str(searched),
+    return {
+        "plans": plans,
+        "search": {
+            "history": [[*point] for point in searched.history if math.isfinite(point[1])],
+            "proposals": searched.proposals,
+            "lower_bound_seconds": searched.lower_bound_seconds,
+            "best_start": searched.best_start,
+            "best_start_seconds": _finite(searched.baseline_seconds[searched.best_start]),
+            "text": str(searched),
+        },
     }
-    return {"plans": plans, "search": course}
 
 
 def _figures(outcome: Outcome) -> dict[str, Any]:
@@ -111,33 +112,18 @@ def what_if_columns(
     if isinstance(costs, MeasuredCosts):
         return None
     network = next((name for name in ("network", "links") if name in scalable(machine)), "")
-    grid = [(n, f) for f in FLOPS for n in (NETWORK if network else (1.0,)) if (n, f) != (1.0, 1.0)]
-    alone = [pair for pair in grid if pair[1] == 1.0]
-    asked = [(name, grid if k == 0 else alone) for k, name in enumerate(plans)]
-    total = sum(len(pairs) + 1 for _, pairs in asked)
-    done = 0
-    answers = []
-    for name, pairs in asked:
-        scales = [
-            {k: x for k, x in ((network, n), ("flops", f)) if k and x != 1.0} for n, f in pairs
-        ]
-        seconds = []
-        for case in what_if(
-            graph, machine, costs, _giving(plans[name]), scales=scales, sensitivities=False
-        ):
-            progress(done, total, f"what if: {name}")
-            done += 1
-            seconds.append(None if case.refusal else _finite(case.seconds))
-        points = [[n, f, s] for (n, f), s in zip([(1.0, 1.0), *pairs], seconds, strict=True)]
-        answers.append({"name": name, "points": points})
+    networks = NETWORK if network else (1.0,)
+    asked = _asked(plans, networks)
+    answers = _answers(partial(what_if, graph, machine, costs), plans, network, asked, progress)
     first = next(iter(plans.values()))
     (base,) = what_if(graph, machine, costs, _giving(first), sensitivities=True)
-    progress(done, total, "what if: one device is slow")
+    total = sum(map(len, asked.values()))
+    progress(total, total, "what if: one device is slow")
     slow = stragglers(graph, first, machine, costs, SLOWER) if math.isfinite(base.seconds) else []
-    factors = {"network": NETWORK if network else (1.0,), "flops": FLOPS}
     return {
         "of_network": network,
-        **factors,
+        "network": networks,
+        "flops": FLOPS,
         "plans": answers,
         "sensitivities": dict(base.sensitivities),
         "slower": SLOWER,
@@ -150,6 +136,47 @@ def what_if_columns(
             for one in slow
         ],
     }
+
+
+def _asked(plans: Iterable[str], networks: Sequence[float]) -> dict[str, list[Factors]]:
+    """The factors that every plan is asked about, first what network and flops are."""
+    grid = [(n, f) for f in FLOPS for n in networks if (n, f) != AS_IS]
+    alone = [pair for pair in grid if pair[1] == 1.0]
+    return {name: [AS_IS, *(alone if k else grid)] for k, name in enumerate(plans)}
+
+
+def _answers(
+    ask: Callable[..., Iterator[Case]],
+    plans: Mapping[str, Plan],
+    network: str,
+    asked: Mapping[str, Sequence[Factors]],
+    progress: Progress,
+) -> list[dict[str, Any]]:
+    """Factors and seconds of every plan."""
+    points: dict[str, list[list[float | None]]] = {name: [] for name in plans}
+    for done, (name, point) in enumerate(_points(ask, plans, network, asked)):
+        progress(done, sum(map(len, asked.values())), f"what if: {name}")
+        points[name].append(point)
+    return [{"name": name, "points": points[name]} for name in plans]
+
+
+def _points(
+    ask: Callable[..., Iterator[Case]],
+    plans: Mapping[str, Plan],
+    network: str,
+    asked: Mapping[str, Sequence[Factors]],
+) -> Iterator[tuple[str, list[float | None]]]:
+    for name, pairs in asked.items():
+        scales = [_scales(network, *pair) for pair in pairs[1:]]
+        for pair, case in zip(
+            pairs, ask(_giving(plans[name]), scales=scales, sensitivities=False), strict=True
+        ):
+            yield name, [*pair, None if case.refusal else _finite(case.seconds)]
+
+
+def _scales(network: str, bandwidth: float, flops: float) -> dict[str, float]:
+    scales = {network: bandwidth, "flops": flops}
+    return {rate: factor for rate, factor in scales.items() if rate and factor != 1.0}
 
 
 def _giving(plan: Plan) -> Find:

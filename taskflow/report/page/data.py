@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from taskflow.cost.model import CostModel
 from taskflow.graph.graph import Graph, Operator
@@ -70,70 +70,70 @@ def report_data(
         ValueError: a plan does not fit the graph or the machine.
     """
     machine = inputs.machine.with_collectives(inputs.plan.collectives)
-    steps = 1 + (inputs.compared is not None) + (inputs.measured is not None)
-    most = MOST_TASKS // steps
-    progress(0, 1, "the plan")
-    graph, rows = inputs.plan.apply(inputs.graph, machine, inputs.costs)
-    strategy = inputs.plan.placement(graph, machine)
-    labels = entry_labels(graph, strategy)
-    group = group_of(labels)
-    timeline = simulate(rows, inputs.costs)
-    broken_down = break_down(timeline, graph, group)
-    shown = [_step(timeline, graph, group, inputs.name, "plan", most, broken_down)]
-    if inputs.measured is not None:
-        measured = inputs.measured
-        shown.append(
-            _step(
-                measured,
-                graph,
-                group,
-                "last step",
-                "measured",
-                most,
-                break_down(measured, graph, group),
-            )
-        )
-    compared = None
-    if inputs.compared is not None:
-        name, plan = inputs.compared
-        progress(0, 1, f"the plan {name}")
-        other, other_rows = plan.apply(inputs.graph, inputs.machine, inputs.costs)
-        other_timeline = simulate(other_rows, inputs.costs)
-        compared = break_down(other_timeline, other, group)
-        shown.append(_step(other_timeline, other, group, name, "compared", most, compared))
-    model = model_columns(graph, strategy, len(machine.devices), broken_down, compared)
+    steps = _steps(inputs, machine, progress)
+    strategy = inputs.plan.placement(steps[0].graph, machine)
+    group = group_of(entry_labels(steps[0].graph, strategy))
+    breakdowns = [break_down(step.timeline, step.graph, group) for step in steps]
+    model = model_columns(
+        steps[0].graph,
+        strategy,
+        len(machine.devices),
+        breakdowns[0],
+        breakdowns[-1] if inputs.compared is not None else None,
+    )
     if inputs.compared is not None:
         _add_other_splits(model, inputs.compared[1], inputs)
     return {
         "title": inputs.title,
         "plan": describe_plan(inputs.plan),
-        "diagram": pipeline_diagram(timeline) if inputs.plan.schedule is not None else "",
+        "diagram": pipeline_diagram(steps[0].timeline) if inputs.plan.schedule is not None else "",
         "ticks": TICKS,
         "columns": COLUMNS,
         "sorts": SORTS,
         "machine": machine_columns(machine),
-        "steps": shown,
+        "steps": [
+            step.columns(group, breakdown, MOST_TASKS // len(steps))
+            for step, breakdown in zip(steps, breakdowns, strict=True)
+        ],
         "model": model,
         "choices": _choices(inputs, progress),
         "what_if": _what_if(inputs, progress) if inputs.with_what_if else None,
     }
 
 
-def _step(
-    timeline: Timeline,
-    graph: Graph,
-    group: Callable[[Operator], str],
-    name: str,
-    role: str,
-    most: int,
-    broken_down: Breakdown,
-) -> dict[str, Any]:
-    groups, number = group_rows(timeline.task_graph, graph, group)
-    columns = step_columns(timeline, groups, number, name, role, most)
-    exposed = {
-        part: broken_down.path_seconds(part) for part in ("compute", "communication", "feed")
-    }
-    return {**columns, "path_seconds": exposed}
+class _Step(NamedTuple):
+    """A step that the page shows, of the plan as it is predicted, as it was measured, or of another plan."""
+
+    timeline: Timeline
+    graph: Graph
+    name: str
+    role: str
+
+    def columns(
+        self, group: Callable[[Operator], str], breakdown: Breakdown, most: int
+    ) -> dict[str, Any]:
+        """With at most so many tasks."""
+        groups, number = group_rows(self.timeline.task_graph, self.graph, group)
+        exposed = {
+            part: breakdown.path_seconds(part) for part in ("compute", "communication", "feed")
+        }
+        columns = step_columns(self.timeline, groups, number, self.name, self.role, most)
+        return {**columns, "path_seconds": exposed}
+
+
+def _steps(inputs: ReportInputs, machine: MachineModel, progress: Progress) -> list[_Step]:
+    """The plan, what was measured of it, and last the plan that it is compared with."""
+    progress(0, 1, "the plan")
+    graph, rows = inputs.plan.apply(inputs.graph, machine, inputs.costs)
+    steps = [_Step(simulate(rows, inputs.costs), graph, inputs.name, "plan")]
+    if inputs.measured is not None:
+        steps.append(_Step(inputs.measured, graph, "last step", "measured"))
+    if inputs.compared is not None:
+        name, plan = inputs.compared
+        progress(0, 1, f"the plan {name}")
+        other, rows = plan.apply(inputs.graph, inputs.machine, inputs.costs)
+        steps.append(_Step(simulate(rows, inputs.costs), other, name, "compared"))
+    return steps
 
 
 def _add_other_splits(model: dict[str, Any], plan: Plan, inputs: ReportInputs) -> None:

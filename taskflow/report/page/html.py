@@ -32,18 +32,20 @@ def save_page(path: str | Path, data: dict[str, Any]) -> int:
 
 def page_text(data: dict[str, Any]) -> str:
     """The whole file."""
-    assets = files("taskflow.report.page") / "assets"
-    text = (assets / "page.html").read_text(encoding="utf-8")
-    scripts = "\n".join((assets / name).read_text(encoding="utf-8") for name in SCRIPTS)
-    styles = "\n".join((assets / name).read_text(encoding="utf-8") for name in STYLES)
+    text = _assets("page.html")
     parts = {
         "POLICY": html.escape(POLICY, quote=True),
         "TITLE": html.escape(data["title"]),
-        "STYLES": styles,
+        "STYLES": _assets(*STYLES),
         "DATA": json.dumps(data, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c"),
-        "SCRIPTS": scripts,
+        "SCRIPTS": _assets(*SCRIPTS),
     }
     for name, value in parts.items():
         head, _, tail = text.partition(f"<!--{name}-->")
         text = head + value + tail
     return text
+
+
+def _assets(*names: str) -> str:
+    folder = files("taskflow.report.page") / "assets"
+    return "\n".join((folder / name).read_text(encoding="utf-8") for name in names)

@@ -29,39 +29,34 @@ def memory_columns(timeline: Timeline) -> dict[str, Any]:
     `devices` are those that the columns are of: the fullest, where there are many.
     """
     graph = timeline.task_graph
-    begin, finish = lives(graph, timeline.start, timeline.end)
-    edges = np.linspace(0.0, timeline.seconds, COLUMNS + 1)
-    sizes = graph.instance_bytes()
-    classes = _classes(graph)
-    in_use = []
-    at = []
-    most = []
-    alive = []
-    changes = bytes_in_use(graph, begin, finish)
-    fullest = np.argsort([-int(held.max(initial=0)) for _, held in changes], kind="stable")
-    devices = sorted(fullest[:MOST_DEVICES].tolist())
-    for device, (seconds, held) in ((device, changes[device]) for device in devices):
-        top = int(np.argmax(held)) if len(held) else 0
-        moment = float(seconds[top]) if len(held) else 0.0
-        in_use.append((_most_between(seconds, held, edges) >> 10).tolist())
-        at.append(moment)
-        most.append(int(held[top]) if len(held) else 0)
-        instances = np.flatnonzero(
-            (graph.instance_device == device) & (begin <= moment) & (finish > moment)
-        )
-        alive.append(_alive(graph, instances, sizes, classes))
+    lived = lives(graph, timeline.start, timeline.end)
+    changes = bytes_in_use(graph, *lived)
+    fullest = sorted(range(len(changes)), key=lambda k: -int(changes[k][1].max(initial=0)))
+    devices = sorted(fullest[:MOST_DEVICES])
+    peaks = [_peak(*changes[device]) for device in devices]
     return {
         "devices": devices,
-        "in_use_kib": in_use,
-        "peak_seconds": at,
-        "peak_in_use_bytes": most,
-        "alive": alive,
+        "in_use_kib": [
+            (_most_between(*changes[device], timeline.seconds) >> 10).tolist() for device in devices
+        ],
+        "peak_seconds": [peak[0] for peak in peaks],
+        "peak_in_use_bytes": [peak[1] for peak in peaks],
+        "alive": _alive_at(graph, lived, devices, [peak[0] for peak in peaks]),
     }
 
 
-def _most_between(seconds: Array, held: Array, edges: Array) -> Array:
-    """The most bytes in use between two edges."""
-    most = np.zeros(len(edges) - 1, np.int64)
+def _peak(seconds: Array, held: Array) -> tuple[float, int]:
+    """When the bytes in use are the most, and how many."""
+    if not len(held):
+        return 0.0, 0
+    top = int(np.argmax(held))
+    return float(seconds[top]), int(held[top])
+
+
+def _most_between(seconds: Array, held: Array, end: float) -> Array:
+    """The most bytes in use in every part of a step that ends then."""
+    edges = np.linspace(0.0, end, COLUMNS + 1)
+    most = np.zeros(COLUMNS, np.int64)
     if not len(held):
         return most
     before = np.searchsorted(seconds, edges[:-1], side="right") - 1
@@ -69,6 +64,25 @@ def _most_between(seconds: Array, held: Array, edges: Array) -> Array:
     part = np.clip(np.searchsorted(edges, seconds, side="right") - 1, 0, len(most) - 1)
     np.maximum.at(most, part, held)
     return most
+
+
+def _alive_at(
+    graph: TaskGraph, lived: tuple[Array, Array], devices: list[int], moments: list[float]
+) -> list[dict[str, Any]]:
+    """What is alive on each device at its moment."""
+    classes = _classes(graph)
+    sizes = graph.instance_bytes()
+    return [
+        _alive(
+            graph,
+            np.flatnonzero(
+                (graph.instance_device == device) & (lived[0] <= moment) & (lived[1] > moment)
+            ),
+            sizes,
+            classes,
+        )
+        for device, moment in zip(devices, moments, strict=True)
+    ]
 
 
 def _classes(graph: TaskGraph) -> list[str]:
@@ -95,16 +109,15 @@ def _alive(graph: TaskGraph, instances: Array, sizes: Array, classes: list[str])
     total = np.bincount(
         graph.instance_region[instances], sizes[instances], len(graph.regions)
     ).astype(np.int64)
-    order = np.argsort(-total, kind="stable")
-    named = [int(k) for k in order[:MOST_ALIVE] if total[k]]
+    named = [int(k) for k in np.argsort(-total, kind="stable")[:MOST_ALIVE] if total[k]]
     by_class = dict.fromkeys(CLASSES, 0)
-    for region in np.flatnonzero(total).tolist():
-        by_class[classes[region]] += int(total[region])
+    for k in np.flatnonzero(total).tolist():
+        by_class[classes[k]] += int(total[k])
     return {
         "name": [graph.regions[k].name for k in named],
         "class": [classes[k] for k in named],
         "bytes": [int(total[k]) for k in named],
         "others": int(np.count_nonzero(total)) - len(named),
         "others_bytes": int(total.sum() - total[named].sum()),
-        "by_class": {name: size for name, size in by_class.items() if size},
+        "by_class": {name: by_class[name] for name in CLASSES if by_class[name]},
     }

@@ -45,15 +45,25 @@ def model_columns(
         compared: the same under another plan.
     """
     labels = entry_labels(graph, strategy)
-    kinds = axis_kinds(graph)
     members: dict[str, list[Operator]] = defaultdict(list)
     for op in graph.operators:
         if op.name in strategy:
             members[labels[op.name]].append(op)
-    names = list(members)
-    edges = _edges(graph, strategy, labels, names)
-    layers = _layers(len(names), [(a, b) for a, b, _ in edges if a < b])
-    vertices = [
+    edges = _edges(graph, strategy, labels, list(members))
+    vertices = _vertices(graph, strategy, devices, members)
+    for vertex in vertices:
+        vertex |= _share("", step.shares.get(vertex["name"]))
+        if compared is not None:
+            vertex |= _share("compared_", compared.shares.get(vertex["name"]))
+    layers = _layers(len(members), [edge[:2] for edge in edges if edge[0] < edge[1]])
+    return {"vertices": vertices, "edges": edges, "layers": _ordered(layers, edges)}
+
+
+def _vertices(
+    graph: Graph, strategy: Strategy, devices: int, members: Mapping[str, Sequence[Operator]]
+) -> list[dict[str, Any]]:
+    kinds = axis_kinds(graph)
+    return [
         {
             "name": name,
             "operators": [op.name for op in ops]
@@ -64,12 +74,9 @@ def model_columns(
             "split": describe_split(strategy[ops[0].name]),
             "words": describe_config(ops[0], strategy[ops[0].name], kinds[ops[0].name]),
             "soap": soap_letters(strategy[ops[0].name], kinds[ops[0].name], devices),
-            **_share("", step.shares.get(name)),
-            **({} if compared is None else _share("compared_", compared.shares.get(name))),
         }
         for name, ops in members.items()
     ]
-    return {"vertices": vertices, "edges": edges, "layers": _ordered(layers, edges)}
 
 
 def _share(prefix: str, share: Share | None) -> dict[str, float]:

@@ -7,11 +7,13 @@ says which.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
 from taskflow.core.grouping import grouped
+from taskflow.machine import MachineModel
 from taskflow.tasks.streams import STREAM_NAMES
 from taskflow.tasks.task_graph import STREAMS, Array, Kind, TaskGraph
 from taskflow.tasks.timeline import Timeline
@@ -41,29 +43,38 @@ def choose_tasks(timeline: Timeline, most: int) -> ShownTasks:
     """The tasks to show, not many more than `most`; a task in several lanes counts as several."""
     row, lane = lanes_of(timeline.task_graph)
     is_timed = ~np.isnan(timeline.start[row])
-    row = row[is_timed]
-    lane = lane[is_timed]
-    count = np.bincount(lane // LANES, minlength=len(timeline.task_graph.machine.devices))
+    devices = _shown_devices(timeline, lane[is_timed] // LANES, most)
+    shown = np.flatnonzero(is_timed & np.isin(lane // LANES, devices))
+    if len(shown) > most:  # one device alone
+        seconds = (timeline.end - timeline.start)[row[shown]]
+        shown = shown[np.argsort(-seconds, kind="stable")[:most]]
+    shown = shown[np.lexsort((row[shown], timeline.start[row[shown]]))]
+    return _in_lanes(timeline, devices, row[shown], lane[shown])
+
+
+def _shown_devices(timeline: Timeline, device: Array, most: int) -> Array:
+    """The devices to show, ascending, where these are the devices of all tasks."""
+    count = np.bincount(device, minlength=len(timeline.task_graph.machine.devices))
     order = _telling(timeline)
     order = order[count[order] > 0]
     enough = int(np.searchsorted(np.cumsum(count[order]), most, side="right"))
-    devices = np.sort(order[: max(enough, 1)])
-    kept = np.isin(lane // LANES, devices)
-    row = row[kept]
-    lane = lane[kept]
-    if len(row) > most:  # one device alone
-        longest = np.argsort(-(timeline.end - timeline.start)[row], kind="stable")[:most]
-        row = row[longest]
-        lane = lane[longest]
+    return np.sort(order[: max(enough, 1)])
+
+
+def _in_lanes(timeline: Timeline, devices: Array, row: Array, lane: Array) -> ShownTasks:
+    """Rows in the order of their starts, and the lanes that they are in."""
     rows = np.unique(row)
     rows = rows[np.lexsort((rows, timeline.start[rows]))]
-    place = np.zeros(len(timeline.start), np.int64)
-    place[rows] = np.arange(len(rows))
     lanes, number = np.unique(lane, return_inverse=True)
-    task = place[row]
-    by_start = np.argsort(task, kind="stable")
-    ptr, within = grouped(number.reshape(-1)[by_start], len(lanes))
-    return ShownTasks(devices, rows, lanes, ptr, task[by_start][within])
+    ptr, within = grouped(number.reshape(-1), len(lanes))
+    return ShownTasks(devices, rows, lanes, ptr, places_of(rows, len(timeline.start))[row[within]])
+
+
+def places_of(rows: Array, count: int) -> Array:
+    """Of each of so many rows its place among some, -1 if it is none of them; behind them -1, for none."""
+    place = np.full(count + 1, -1, np.int64)
+    place[rows] = np.arange(len(rows))
+    return place
 
 
 def lanes_of(task_graph: TaskGraph) -> tuple[Array, Array]:
@@ -71,22 +82,26 @@ def lanes_of(task_graph: TaskGraph) -> tuple[Array, Array]:
 
     A link that begins or ends at a device is a lane of it, too: some devices send by links alone.
     """
-    machine = task_graph.machine
-    devices = len(task_graph.machine.devices)
+    devices = task_graph.machine.devices
     row, stream = task_graph.occupied()
-    first_link = STREAMS * devices
-    of_device = stream < first_link
-    parts = [(row[of_device], (stream[of_device] % devices) * LANES + stream[of_device] // devices)]
-    ends = np.array(
-        [[x if isinstance(x, int) else -1 for x in k.ends] for k in machine.links], np.int64
-    ).reshape(-1, 2)
-    for end, what in enumerate(("sending", "receiving")):
-        device = ends[stream[~of_device] - first_link, end]
-        kept = device >= 0
-        if machine.devices[0].kind != "cpu":  # the one thread of a CPU device has a stream already
-            parts.append((row[~of_device][kept], device[kept] * LANES + STREAM_NAMES.index(what)))
-    pairs = np.unique(np.concatenate([np.stack(part, axis=1) for part in parts]), axis=0)
+    link = stream - STREAMS * len(devices)
+    on_device = link < 0
+    lane = stream % len(devices) * LANES + stream // len(devices)
+    parts = [(row[on_device], lane[on_device])]
+    if devices[0].kind != "cpu":  # the one thread of a CPU device has a stream already
+        parts += _lanes_of_links(task_graph.machine, row[~on_device], link[~on_device])
+    pairs = np.unique(np.concatenate([*map(np.column_stack, parts)]), axis=0)
     return pairs[:, 0], pairs[:, 1]
+
+
+def _lanes_of_links(
+    machine: MachineModel, row: Array, link: Array
+) -> Iterator[tuple[Array, Array]]:
+    ends = [[x if isinstance(x, int) else -1 for x in k.ends] for k in machine.links]
+    devices = np.array(ends, np.int64).reshape(-1, 2)[link]
+    for end, what in enumerate(("sending", "receiving")):
+        is_device = devices[:, end] >= 0
+        yield row[is_device], devices[is_device, end] * LANES + STREAM_NAMES.index(what)
 
 
 def _telling(timeline: Timeline) -> Array:

@@ -6,6 +6,7 @@ Times are ticks, of which a step has a million; columns that ascend hold differe
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -13,10 +14,10 @@ import numpy as np
 from taskflow.graph.phases import Phase
 from taskflow.report.page.links import link_columns
 from taskflow.report.page.memory import memory_columns
-from taskflow.report.page.shown import LANES, ShownTasks, choose_tasks
+from taskflow.report.page.shown import LANES, ShownTasks, choose_tasks, places_of
 from taskflow.report.page.usage import usage_columns
 from taskflow.tasks.streams import STREAM_NAMES
-from taskflow.tasks.task_graph import COLLECTIVES, Array, Kind
+from taskflow.tasks.task_graph import COLLECTIVES, Array, Kind, TaskGraph
 from taskflow.tasks.timeline import Timeline
 
 TICKS = 1_000_000  # of a step
@@ -38,7 +39,6 @@ def step_columns(
     """
     graph = timeline.task_graph
     shown = choose_tasks(timeline, most)
-    devices = graph.machine.devices
     return {
         "name": name,
         "role": role,
@@ -46,23 +46,22 @@ def step_columns(
         "rows": len(graph),
         "bytes_moved": timeline.bytes_moved,
         "class_bytes": timeline.class_bytes(),
-        "peak_bytes": [int(size) for size in timeline.peak_bytes],
-        "memory_bytes": [device.memory_bytes for device in devices],
+        "peak_bytes": [*map(int, timeline.peak_bytes)],
+        "memory_bytes": [device.memory_bytes for device in graph.machine.devices],
         "shown_devices": shown.devices.tolist(),
-        "lanes": {
-            "device": (shown.lanes // LANES).tolist(),
-            "stream": [STREAM_NAMES[k] for k in (shown.lanes % LANES).tolist()],
-            "tasks": [
-                differences(shown.lane_task[a:b])
-                for a, b in zip(
-                    shown.lane_ptr[:-1].tolist(), shown.lane_ptr[1:].tolist(), strict=True
-                )
-            ],
-        },
+        "lanes": _lane_columns(shown),
         **_task_columns(timeline, shown, groups, number),
         "usage": usage_columns(timeline),
         "memory": memory_columns(timeline),
         "links": link_columns(timeline),
+    }
+
+
+def _lane_columns(shown: ShownTasks) -> dict[str, Any]:
+    return {
+        "device": (shown.lanes // LANES).tolist(),
+        "stream": [STREAM_NAMES[k] for k in (shown.lanes % LANES).tolist()],
+        "tasks": [differences(shown.lane_task[a:b]) for a, b in pairwise(shown.lane_ptr.tolist())],
     }
 
 
@@ -84,34 +83,36 @@ def _task_columns(
     """`tasks`, a column each; `names`, which they count; `groups` of the strategy that they belong to."""
     graph = timeline.task_graph
     rows = shown.rows
-    scale = TICKS / timeline.seconds if timeline.seconds else 0.0
-    start = np.rint(timeline.start[rows] * scale).astype(np.int64)
-    length = np.rint((timeline.end - timeline.start)[rows] * scale).astype(np.int64)
     names, name = _names(timeline, number, rows)
-    place = np.full(len(graph) + 1, -1, np.int64)  # the last one for -1
-    place[rows] = np.arange(len(rows))
-    awaited = place[timeline.awaited()[rows]]
+    place = places_of(rows, len(graph))
+    source = np.where(graph.source == graph.device, 0, graph.source + 1)  # 0: no other device
     path = place[timeline.critical_path()]
-    columns = {
-        "start": differences(start),
-        "length": length.tolist(),
-        "name": name.tolist(),
-        "bytes": np.where(graph.kind == Kind.POINT, 0, graph.bytes)[rows].tolist(),
-        "device": graph.device[rows].tolist(),
-        "source": unless_zero(
-            np.where(graph.source == graph.device, 0, graph.source + 1)[rows]
-        ),  # 0: no other device
-        "part": unless_zero(graph.ordinal[rows]),
-        "after": np.where(
-            awaited < 0, 0, np.arange(len(rows)) - awaited
-        ).tolist(),  # how far back; 0: none is shown
-    }
     return {
-        "tasks": columns,
+        "tasks": {
+            "start": differences(_ticks(timeline, timeline.start[rows])),
+            "length": _ticks(timeline, (timeline.end - timeline.start)[rows]).tolist(),
+            "name": name.tolist(),
+            "bytes": np.where(graph.kind == Kind.POINT, 0, graph.bytes)[rows].tolist(),
+            "device": graph.device[rows].tolist(),
+            "source": unless_zero(source[rows]),
+            "part": unless_zero(graph.ordinal[rows]),
+            "after": _how_far_back(place[timeline.awaited()[rows]]),
+        },
         "names": names,
         "groups": [*groups, ""],
         "path": path[path >= 0].tolist(),
     }
+
+
+def _ticks(timeline: Timeline, seconds: Array) -> Array:
+    scale = TICKS / timeline.seconds if timeline.seconds else 0.0
+    return np.rint(seconds * scale).astype(np.int64)
+
+
+def _how_far_back(awaited: Array) -> list[int]:
+    """How many places before its own lies the one that is awaited; 0: none is shown."""
+    back: list[int] = np.where(awaited < 0, 0, np.arange(len(awaited)) - awaited).tolist()
+    return back
 
 
 def _sorts(timeline: Timeline) -> Array:
@@ -130,16 +131,15 @@ def _names(timeline: Timeline, number: Array, rows: Array) -> tuple[dict[str, An
     keys = np.stack([graph.kind, what, graph.collective, _sorts(timeline), number], axis=1)[rows]
     keys[keys[:, 0] == Kind.POINT, 2] = 0
     kinds, name = np.unique(keys, axis=0, return_inverse=True)
-    texts = []
-    for kind, which, collective, *_ in kinds.tolist():
-        if kind == Kind.POINT:
-            texts.append(graph.launches[which].name)
-        else:
-            texts.append(
-                f"{COLLECTIVES[collective] or Kind(kind).name.lower()} {graph.regions[which].name}"
-            )
     return {
-        "text": texts,
+        "text": [_text(graph, *kind) for kind in kinds[:, :3].tolist()],
         "sort": kinds[:, 3].tolist(),
         "group": kinds[:, 4].tolist(),
     }, name.reshape(-1)
+
+
+def _text(graph: TaskGraph, kind: int, which: int, collective: int) -> str:
+    """What rows are called: points of an operator, or what moves a region."""
+    if kind == Kind.POINT:
+        return graph.launches[which].name
+    return f"{COLLECTIVES[collective] or Kind(kind).name.lower()} {graph.regions[which].name}"

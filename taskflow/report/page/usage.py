@@ -19,18 +19,16 @@ def usage_columns(timeline: Timeline) -> dict[str, Any]:
 
     `computing` and `communicating` are the mean number of devices that do so in each of COLUMNS parts of the step.
     """
-    graph = timeline.task_graph
-    row, lane = lanes_of(graph)
+    row, lane = lanes_of(timeline.task_graph)
     is_timed = ~np.isnan(timeline.start[row])
     row = row[is_timed]
     device = lane[is_timed] // LANES
-    is_point = graph.kind[row] == Kind.POINT
+    is_point = timeline.task_graph.kind[row] == Kind.POINT
     compute, computing = _usage(timeline, row[is_point], device[is_point])
     _, communicating = _usage(timeline, row[~is_point], device[~is_point])
-    busy, _ = _usage(timeline, row, device)
     return {
         "compute_seconds": compute,
-        "communication_seconds": [a - b for a, b in zip(busy, compute, strict=True)],
+        "communication_seconds": np.subtract(_usage(timeline, row, device)[0], compute).tolist(),
         "computing": np.round(computing, 3).tolist(),
         "communicating": np.round(communicating, 3).tolist(),
     }
@@ -42,10 +40,12 @@ def _usage(timeline: Timeline, row: Array, device: Array) -> tuple[list[float], 
         _union(timeline.start[rows], timeline.end[rows])
         for rows in _by_device(row, device, len(timeline.task_graph.machine.devices))
     ]
-    seconds = [float((end - start).sum()) for start, end in intervals]
-    starts, ends = (np.concatenate(side) for side in zip(*intervals, strict=True))
-    edges = np.linspace(0.0, timeline.seconds, COLUMNS + 1)
-    return seconds, _mean_count(starts, ends, edges)
+    under_way = _mean_count(
+        np.concatenate([start for start, _ in intervals]),
+        np.concatenate([end for _, end in intervals]),
+        np.linspace(0.0, timeline.seconds, COLUMNS + 1),
+    )
+    return [float((end - start).sum()) for start, end in intervals], under_way
 
 
 def _by_device(row: Array, device: Array, devices: int) -> list[Array]:
