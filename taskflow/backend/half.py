@@ -32,12 +32,14 @@ def in_float32(
     halves = [k for k, a in enumerate(arrays) if a.dtype.itemsize == 2 and a.dtype.name in HALF]
     if not halves:
         return function
-    orders = [np.argsort([-s for s in arrays[k].strides], kind="stable").tolist() for k in halves]
     arguments = tuple(
-        _HalfArgument(k, tuple(order), is_read[k], is_written[k])
-        for k, order in zip(halves, orders)
+        _HalfArgument(k, _memory_order(arrays[k]), is_read[k], is_written[k]) for k in halves
     )
     return partial(_between_casts, function=function, arguments=arguments)
+
+
+def _memory_order(array: Array) -> tuple[int, ...]:
+    return tuple(np.argsort([-s for s in array.strides], kind="stable").tolist())
 
 
 @dataclass(frozen=True)

@@ -40,16 +40,8 @@ class Macros:
     def and_of(self, text: str) -> tuple[Macros, str]:
         """These macros and those that a text defines; and its code outside of braces, with all of them spelled out."""
         lines = _COMMENT.sub(" ", text).replace("\\\n", " ").splitlines()
-        defined = dict(self.of)
-        for line in lines:
-            if match := _DEFINE.match(line.strip()):
-                name, parameters, body = match.groups()
-                names = (
-                    None if parameters is None else tuple(p.strip() for p in parameters.split(","))
-                )
-                defined[name] = Macro(without_bodies(body), names)
+        macros = Macros({**self.of, **dict(filter(None, map(_definition, lines)))})
         code = "\n".join(line for line in lines if not line.lstrip().startswith("#"))
-        macros = Macros(defined)
         return macros, macros.expand(without_bodies(code))
 
     def expand(self, text: str, within: frozenset[str] = frozenset()) -> str:
@@ -58,19 +50,28 @@ class Macros:
         at = 0
         while match := _WORD.search(text, at):
             name = match[0]
-            end = match.end()
             macro = self.of.get(name) if name not in within else None
             parts.append(text[at : match.start()])
-            expanded = name
+            at = match.end()
             if macro is not None and macro.parameters is None:
-                expanded = self.expand(macro.apply([]), within | {name})
-            elif macro is not None and text[end:].lstrip().startswith("("):
-                args, end = _arguments(text, text.index("(", end))
-                spelled = [self.expand(arg, within) for arg in args]
-                expanded = self.expand(macro.apply(spelled), within | {name})
-            parts.append(expanded)
-            at = end
+                parts.append(self.expand(macro.apply([]), within | {name}))
+            elif macro is not None and text[at:].lstrip().startswith("("):
+                args, at = _arguments(text, text.index("(", at))
+                args = [self.expand(arg, within) for arg in args]
+                parts.append(self.expand(macro.apply(args), within | {name}))
+            else:
+                parts.append(name)
         return "".join([*parts, text[at:]])
+
+
+def _definition(line: str) -> tuple[str, Macro] | None:
+    """The macro that a line defines, if it does."""
+    match = _DEFINE.match(line.strip())
+    if match is None:
+        return None
+    name, parameters, body = match.groups()
+    names = None if parameters is None else tuple(p.strip() for p in parameters.split(","))
+    return name, Macro(without_bodies(body), names)
 
 
 def without_bodies(text: str) -> str:

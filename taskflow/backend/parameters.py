@@ -211,10 +211,12 @@ def _parameters(text: str, types: Mapping[str, str]) -> Iterator[Parameter]:
         if not words:
             continue  # (void)
         kept = " ".join(word for word in words if word not in _QUALIFIERS and word != "*")
-        stored = _resolve(kept, types)
         shown = " ".join(word for word in words if word != "*" and not word.startswith("__"))
         yield Parameter(
-            name, shown + "*" * words.count("*"), _dtype_of(stored, words.count("*")), is_pointer
+            name,
+            shown + "*" * words.count("*"),
+            _dtype_of(_resolve(kept, types), words.count("*")),
+            is_pointer,
         )
 
 

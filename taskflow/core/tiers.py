@@ -109,11 +109,15 @@ def compile_seconds(
     while pending:
         current = pending.pop()
         size += len(current.__code__.co_code)
-        values = [current.__globals__.get(name) for name in _names(current.__code__)]
-        new = {callee for value in values if (callee := called(value))} - seen
+        new = set(filter(None, map(called, _globals_of(current)))) - seen
         seen |= new
         pending += new
     return _START_SECONDS + size * _SECONDS_PER_BYTE
+
+
+def _globals_of(function: Callable[..., Any]) -> Iterator[Any]:
+    """What its module has for the names that it uses."""
+    return map(function.__globals__.get, _names(function.__code__))
 
 
 def _names(code: CodeType) -> Iterator[str]:

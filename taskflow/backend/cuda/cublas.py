@@ -50,6 +50,11 @@ class Operand:
     leading: int
     batch_stride: int
 
+    @property
+    def operation(self) -> int:
+        """What cuBLAS does with it first."""
+        return _TRANSPOSED if self.is_transposed else _NONE
+
 
 def operand(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int) -> Operand | None:
     """A matrix, or a stack with even steps, of these strides in bytes; None where cuBLAS cannot read it in place."""
@@ -91,19 +96,16 @@ class Gemm:
 
 def plan_gemm(x: Array, y: Array, z: Array) -> Gemm | None:
     """How z = x y is asked for; None where an operand must be copied first."""
-    operands = [operand(a.shape, a.strides, a.itemsize) for a in (x, y, z)]
-    left, right, result = operands
+    left, right, result = (operand(a.shape, a.strides, a.itemsize) for a in (x, y, z))
     if left is None or right is None or result is None or result.is_transposed:
         return None
-    count = int(np.prod(z.shape[:-2], dtype=np.int64))
-    operations = tuple(_TRANSPOSED if o.is_transposed else _NONE for o in (right, left))
     return Gemm(
-        (operations[0], operations[1]),
+        (right.operation, left.operation),
         (z.shape[-1], z.shape[-2], x.shape[-1]),
         right,
         left,
         result,
-        count,
+        int(np.prod(z.shape[:-2], dtype=np.int64)),
     )
 
 
@@ -170,8 +172,7 @@ class Cublas:
             xp.broadcast_to(a, (*z.shape[:-2], *a.shape[-2:]))
             for a in (_matrix(x, 0), _matrix(y, 1))
         )
-        result = operand(z.shape, z.strides, z.itemsize)
-        if result is not None and result.is_transposed:
+        if _is_transposed(z):
             self.matmul(y.swapaxes(-1, -2), x.swapaxes(-1, -2), z.swapaxes(-1, -2), xp, adds)
             return z
         if z.ndim > 2 and plan_gemm(x, y, z) is None:
@@ -217,6 +218,12 @@ class Cublas:
     def _check(status: int) -> None:
         if status:
             raise RuntimeError(f"cuBLAS: status {status}")
+
+
+def _is_transposed(a: Array) -> bool:
+    """Whether the columns of its matrices lie one behind the other."""
+    matrices = operand(a.shape, a.strides, a.itemsize)
+    return matrices is not None and matrices.is_transposed
 
 
 def _matrix(a: Array, missing: int) -> Any:

@@ -154,13 +154,32 @@ class CublasLt:
             uses_tf32: see `StreamBackend`.
             may_plan: False while a graph is captured.
         """
+        request = self._request((x, y, z), epilogue, aux, uses_tf32)
+        if request is None or (request not in self._plans and not may_plan):
+            return False
+        plan = self._plan(request, bias, aux)
+        if plan is None:
+            return False
+        self._aim(plan, bias, aux)
+        self._launch(plan, (x, y, z), stream)
+        return True
+
+    def _request(
+        self,
+        matrices: tuple[Array, Array, Array],
+        epilogue: str,
+        aux: Array | None,
+        uses_tf32: bool,
+    ) -> ProductRequest | None:
+        """What is asked for, of x, y and z; None where it cannot be."""
+        x, y, z = matrices
         gemm = plan_gemm(x, y, z)
         if gemm is None or not is_exact(epilogue, z.dtype.name):
-            return False
+            return None
         leading = (
             0 if aux is None else mask_leading(z.shape[-1]) if "relu" in epilogue else z.shape[-1]
         )
-        request = ProductRequest(
+        return ProductRequest(
             gemm,
             (y.dtype.name, x.dtype.name, z.dtype.name),
             epilogue,
@@ -168,36 +187,20 @@ class CublasLt:
             (self._alignment(y), self._alignment(x), self._alignment(z)),
             uses_tf32,
         )
-        if request not in self._plans and not may_plan:
-            return False
-        plan = self._plan(request, bias, aux)
-        if plan is None:
-            return False
-        self._aim(plan, bias, aux)
-        one, zero = self._factors[
-            ctypes.c_double if request.dtypes[2] == "float64" else ctypes.c_float
-        ]
+
+    def _launch(self, plan: ProductPlan, matrices: tuple[Array, Array, Array], stream: int) -> None:
+        x, y, z = map(self._pointer, matrices)
+        is_double = matrices[2].dtype.name == "float64"
+        one, zero = self._factors[ctypes.c_double if is_double else ctypes.c_float]
         first, second, result = plan.layouts
-        a = self._pointer(y)
-        b = self._pointer(x)
-        c = self._pointer(z)
         operands = (
-            ctypes.addressof(one),
-            a,
-            first,
-            b,
-            second,
-            ctypes.addressof(zero),
-            c,
-            result,
-            c,
-            result,
+            *(ctypes.addressof(one), y, first, x, second),
+            *(ctypes.addressof(zero), z, result, z, result),
         )
         options = ctypes.addressof(plan.heuristic), self._workspace, WORKSPACE_BYTES, stream
         self._check(
             self._library.cublasLtMatmul(self._handle, plan.description, *operands, *options)
         )
-        return True
 
     def _alignment(self, array: Array) -> int:
         address = self._pointer(array)
@@ -256,11 +259,12 @@ class CublasLt:
         self, dtype: str, extents: tuple[int, int], operand: Operand, count: int
     ) -> ctypes.c_void_p:
         layout = ctypes.c_void_p()
-        make = self._library.cublasLtMatrixLayoutCreate
         put = self._library.cublasLtMatrixLayoutSetAttribute
-        rows, columns = (ctypes.c_uint64(n) for n in extents)
+        rows, columns = map(ctypes.c_uint64, extents)
         self._check(
-            make(ctypes.byref(layout), TYPES[dtype], rows, columns, ctypes.c_int64(operand.leading))
+            self._library.cublasLtMatrixLayoutCreate(
+                ctypes.byref(layout), TYPES[dtype], rows, columns, ctypes.c_int64(operand.leading)
+            )
         )
         if count != 1:
             self._set(put, layout, _BATCH_COUNT, ctypes.c_int32(count))
@@ -269,20 +273,24 @@ class CublasLt:
 
     def _choose(self, plan: ProductPlan, request: ProductRequest) -> bool:
         """Ask the heuristic; False where it knows no algorithm."""
-        library = self._library
-        preference = ctypes.c_void_p()
+        preference = self._preference(request)
         count = ctypes.c_int()
-        self._check(library.cublasLtMatmulPreferenceCreate(ctypes.byref(preference)))
-        put = library.cublasLtMatmulPreferenceSetAttribute
+        layouts = (*plan.layouts, plan.layouts[-1])
+        answer = 1, ctypes.byref(plan.heuristic), ctypes.byref(count)
+        ask = self._library.cublasLtMatmulAlgoGetHeuristic
+        status = ask(self._handle, plan.description, *layouts, preference, *answer)
+        self._library.cublasLtMatmulPreferenceDestroy(preference)
+        return status == 0 and count.value > 0 and plan.heuristic.state == 0
+
+    def _preference(self, request: ProductRequest) -> ctypes.c_void_p:
+        """By the workspace and the alignments; who asks for it destroys it."""
+        preference = ctypes.c_void_p()
+        self._check(self._library.cublasLtMatmulPreferenceCreate(ctypes.byref(preference)))
+        put = self._library.cublasLtMatmulPreferenceSetAttribute
         self._set(put, preference, _MOST_WORKSPACE, ctypes.c_uint64(WORKSPACE_BYTES))
         for k, alignment in enumerate((*request.alignments, request.alignments[2])):
             self._set(put, preference, _ALIGNMENT_A + k, ctypes.c_uint32(alignment))
-        a, b, z = plan.layouts
-        answer = 1, ctypes.byref(plan.heuristic), ctypes.byref(count)
-        ask = library.cublasLtMatmulAlgoGetHeuristic
-        status = ask(self._handle, plan.description, a, b, z, z, preference, *answer)
-        library.cublasLtMatmulPreferenceDestroy(preference)
-        return status == 0 and count.value > 0 and plan.heuristic.state == 0
+        return preference
 
     @staticmethod
     def _check(status: int) -> None:

@@ -200,15 +200,11 @@ def describe(library: ModuleType, request: CudnnRequest, **settings: Any) -> Any
     """
     if not request.is_aligned:
         raise ValueError(f"an array does not begin at a multiple of {_ALIGNMENT} bytes")
-    layouts = (*request.inputs, *request.outputs)
-    if unknown := [x.dtype for x in layouts if x.dtype not in _TYPES]:
-        raise ValueError(f"there is no plan for {unknown[0]}")
-    types = {x: getattr(library.data_type, _TYPES[x.dtype]) for x in layouts}
-    single = library.data_type.FLOAT
+    types = _types(library, (*request.inputs, *request.outputs))
     graph = library.pygraph(
         io_data_type=types[request.inputs[0]],
-        intermediate_data_type=single,
-        compute_data_type=single,
+        intermediate_data_type=library.data_type.FLOAT,
+        compute_data_type=library.data_type.FLOAT,
         **settings,
     )
     given = [
@@ -227,6 +223,13 @@ def describe(library: ModuleType, request: CudnnRequest, **settings: Any) -> Any
             list(x.strides)
         ).set_uid(uid)
     return graph
+
+
+def _types(library: ModuleType, layouts: Sequence[TensorLayout]) -> dict[TensorLayout, Any]:
+    for layout in layouts:
+        if layout.dtype not in _TYPES:
+            raise ValueError(f"there is no plan for {layout.dtype}")
+    return {layout: getattr(library.data_type, _TYPES[layout.dtype]) for layout in layouts}
 
 
 # -- operations --------------------------------------------------------------------------------------------------------
@@ -285,8 +288,7 @@ def _attention_gradient(
     library: ModuleType, graph: Any, given: Sequence[Any], *, scale: float, mask: str
 ) -> list[Any]:
     """Gradient of the result, result, statistics, queries, keys and values to the gradients of the last three."""
-    g, y, statistics, q, k, v = given
-    operands = {"q": q, "k": k, "v": v, "o": y, "dO": g, "stats": statistics}
+    operands = dict(zip(("dO", "o", "stats", "q", "k", "v"), given, strict=True))
     settings = {"attn_scale": scale, "use_deterministic_algorithm": True, **_mask(library, mask)}
     return list(graph.sdpa_backward(**operands, **settings))
 

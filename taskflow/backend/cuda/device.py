@@ -241,9 +241,17 @@ class CudaStreams(StreamBackend):
         if current is None:
             raise InternalError("a matrix product outside of a stream")
         lt = current.lt(self.is_capturing)
-        may_plan = not self.is_capturing
-        flags = {"uses_tf32": self.uses_tf32, "may_plan": may_plan}
-        return lt.matmul(current.ptr, a, b, out, epilogue, bias=bias, aux=aux, **flags)
+        return lt.matmul(
+            current.ptr,
+            a,
+            b,
+            out,
+            epilogue,
+            bias=bias,
+            aux=aux,
+            uses_tf32=self.uses_tf32,
+            may_plan=not self.is_capturing,
+        )
 
     def find_plan(
         self,

@@ -38,7 +38,7 @@ def fold_kernel(combine: str, target: Array, parts: Sequence[Array]) -> Launch:
         arrays = [a.reshape(-1) for a in arrays]
     shape = arrays[-1].shape
     source, name = fold_source(combine, target.dtype.name, len(parts), len(shape))
-    steps = [stride // a.itemsize for a in arrays for stride in a.strides]
+    steps = (stride // a.itemsize for a in arrays for stride in a.strides)
     return source, name, prod(shape), (*map(origin, arrays), *shape, *steps, prod(shape))
 
 
