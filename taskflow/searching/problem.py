@@ -191,7 +191,7 @@ class Variant:
     @cached_property
     def graph(self) -> Graph:
         """The graph that runs."""
-        return self.plan.transform(self._problem.graph)
+        return self._problem.judge.graph_of(self.plan)
 
     @cached_property
     def changes(self) -> PackedJudge:
@@ -226,7 +226,7 @@ class Variant:
     def family_seconds(self) -> list[float]:
         """Of every family of operators, not split, on the first device."""
         seconds = {family.leader.name: 0.0 for family in families(self.graph)}
-        whole = whole_seconds(self.graph, self.machine, self.costs)
+        whole = whole_seconds(self._problem.judge.lowering(self.plan), self.costs)
         for op, of_devices in zip(self.graph.operators, whole, strict=True):
             seconds[op.follows or op.name] += float(of_devices[0])
         return list(seconds.values())
