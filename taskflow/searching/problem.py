@@ -178,7 +178,7 @@ class Variant:
     def __init__(self, problem: SearchProblem, plan: Plan) -> None:
         self.machine = problem.machine
         self.costs = problem.costs
-        self.plan = plan
+        self.plan = replace(plan, collectives={})
         self._problem = problem
         self._made: dict[object, object] = {}
 
@@ -196,9 +196,11 @@ class Variant:
     @cached_property
     def changes(self) -> PackedJudge:
         """The judge of what changes in a strategy, in all steps in a row: it holds all rows."""
+        if self._problem.repeat == 1:
+            lowering = self._problem.judge.lowering(self.plan)
+            return PackedJudge(self.graph, self.machine, self.costs, lowering=lowering)
         graph = repeated(self.graph, self._problem.repeat)
-        if self._problem.repeat > 1:
-            graph.outputs.clear()  # in program order the next step would wait for them to be there
+        graph.outputs.clear()  # in program order the next step would wait for them to be there
         return PackedJudge(graph, self.machine, self.costs)
 
     @cached_property
