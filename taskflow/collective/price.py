@@ -10,7 +10,8 @@ from __future__ import annotations
 import hashlib
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
-from functools import partial
+from copy import copy
+from functools import cache, partial
 from typing import NamedTuple
 
 import numpy as np
@@ -55,6 +56,7 @@ _MOST_MEMBERS, _TRIED_BYTES = (
     (1 << 14, 1 << 20, 1 << 25),
 )  # of groups and collectives, see `_winners`
 _DIGEST_BYTES = 16
+Few = Callable[[], Mapping[str, Collection[str]]]  # collective -> algorithms
 REDUCE, BROADCAST = COLLECTIVES.index("reduce"), COLLECTIVES.index("broadcast")
 
 
@@ -119,11 +121,13 @@ class Look(NamedTuple):
 class CollectiveCosts:
     """Seconds and algorithms of collectives on one machine, each found once.
 
-    With `few`, the fastest is chosen among these of a name alone.
+    Attributes:
+        few: with it, the fastest is chosen among those of a name alone that it gives; it is asked when it is needed.
     """
 
-    def __init__(self, machine: MachineModel, few: Mapping[str, Collection[str]] = {}) -> None:
-        self.machine, self._few = machine, few
+    def __init__(self, machine: MachineModel) -> None:
+        self.machine = machine
+        self.few: Few | None = None
         self.table, self._library = StreamTable(machine), Library.of(machine)
         self._names: dict[tuple[bytes, int], NamedDevices] = {}
         self._ways: dict[tuple[int, bytes], Way | None] = {}
@@ -144,13 +148,15 @@ class CollectiveCosts:
 
     @staticmethod
     def of_search(machine: MachineModel) -> CollectiveCosts:
-        """For a search; on a machine of more than `SMALL` devices by the algorithms that `_winners` finds.
+        """For a search: those that lowering has, on more than `SMALL` devices by the algorithms of `_winners` alone.
 
         An estimate may be above what lowering finds, never below it.
         """
-        if len(machine.devices) <= SMALL:
-            return CollectiveCosts(machine)
-        return CollectiveCosts(machine, CollectiveCosts(machine.with_library(OWN))._winners())
+        costs = CollectiveCosts.of(machine)
+        if len(machine.devices) > SMALL:
+            costs = copy(costs)
+            costs.few = cache(CollectiveCosts(machine.with_library(OWN))._winners)
+        return costs
 
     def _winners(self) -> Mapping[str, Collection[str]]:
         """Collective -> algorithms that are the fastest for some size: among all, those of a host, one of each host."""
@@ -198,9 +204,8 @@ class CollectiveCosts:
         prices = self.prices(asked.group)
         if not asked.is_regular:
             return Choice(prices.seconds_of(asked.outline, ""), "")
-        return prices.best(
-            asked.outline, algorithm or self.machine.collectives.get(asked.outline.name)
-        )
+        given = algorithm or self.machine.collectives.get(asked.outline.name)
+        return prices.best(asked.outline, given, self.few)
 
     def way(self, task_graph: TaskGraph, look: Look) -> Way | None:
         """How the collective row that looks so is carried out, if it is regular."""
@@ -265,7 +270,7 @@ class CollectiveCosts:
         if not asked.is_regular:
             return ""
         given = self.machine.collectives.get(asked.outline.name)
-        return self.prices(asked.group).algorithm(asked.outline, given)
+        return self.prices(asked.group).algorithm(asked.outline, given, self.few)
 
     def carried(self, exchange: Exchange, itemsize: int) -> Carried:
         """What an exchange takes by the algorithm that is chosen, and of the links."""
@@ -290,7 +295,7 @@ class CollectiveCosts:
                 self._models, self._alike = {}, {}
             model, links = group_of(self.machine, self.table, group)
             part = partial(self._part, group)
-            prices = GroupPrices(model, part, self._few, self._library)
+            prices = GroupPrices(model, part, self._library)
             self._models[group] = self._alike.setdefault(model.key, prices), links
         return self._models[group]
 
@@ -307,17 +312,15 @@ class GroupPrices:
 
     Args:
         part: the prices of some members.
-        few: see `CollectiveCosts`.
     """
 
     def __init__(
         self,
         group: Group,
         part: Callable[[tuple[int, ...]], GroupPrices] | None = None,
-        few: Mapping[str, Collection[str]] = {},
         library: Library = STEPS_ALONE,
     ) -> None:
-        self.group, self._part, self._few = group, part, few
+        self.group, self._part = group, part
         self.library = LibraryPrices(group, library, lambda members: self._of_part(members).group)
         self._has_trees = group.count <= MANY_TREES or group.ways.has_relays
         self._steps: dict[tuple[str, str], Steps] = {}
@@ -327,16 +330,18 @@ class GroupPrices:
         self._choices: dict[tuple[object, ...], Choice] = {}
         self._priced: dict[tuple[Outline, str], tuple[float, Array]] = {}
 
-    def best(self, outline: Outline, algorithm: str | None = None) -> Choice:
+    def best(
+        self, outline: Outline, algorithm: str | None = None, few: Few | None = None
+    ) -> Choice:
         """The fastest algorithm of a regular collective, or the one given, if it serves; "": straight, in turn.
 
-        Where all is even that is no better than the algorithm `straight`.
+        Where all is even that is no better than the algorithm `straight`. `few`: see `CollectiveCosts`.
         """
-        key = outline, algorithm
+        key = outline, algorithm, few
         if key not in self._choices:
             if len(self._choices) >= MOST:
                 self._choices = {}
-            able = self._able(outline, algorithm)
+            able = self._able(outline, algorithm, few)
             is_bound = len(able) > 1 and outline.is_even
             bounds = sorted(
                 (self.bound_of(outline, name) if is_bound else 0.0, k)
@@ -353,12 +358,14 @@ class GroupPrices:
             self._choices[key] = best
         return self._choices[key]
 
-    def algorithm(self, outline: Outline, algorithm: str | None = None) -> str:
+    def algorithm(
+        self, outline: Outline, algorithm: str | None = None, few: Few | None = None
+    ) -> str:
         """The algorithm of `best`; among many members nothing is priced where one is left."""
-        able = self._able(outline, algorithm) if self.group.count > MANY else ()
-        return able[0] if len(able) == 1 else self.best(outline, algorithm).algorithm
+        able = self._able(outline, algorithm, few) if self.group.count > MANY else ()
+        return able[0] if len(able) == 1 else self.best(outline, algorithm, few).algorithm
 
-    def _able(self, outline: Outline, algorithm: str | None) -> tuple[str, ...]:
+    def _able(self, outline: Outline, algorithm: str | None, few: Few | None) -> tuple[str, ...]:
         """Among which the fastest is chosen."""
         library = (LIBRARY,) if self._serves(outline) else ()
         if algorithm and algorithm in (*serving(outline.name), *library):
@@ -366,7 +373,7 @@ class GroupPrices:
         if library and self.library.is_certain:
             return library
         able = (
-            *(name for name in tried(outline, self._few) if name != "multitree" or self._has_trees),
+            *(name for name in tried(outline, few) if name != "multitree" or self._has_trees),
             *library,
         )
         if self.group.count <= MANY or len(able) == 1 or outline.name in ROOTED:
@@ -488,7 +495,7 @@ class GroupPrices:
         return self.seconds_of(even_outline(name, self.group.hosts, size), algorithm)
 
 
-def tried(outline: Outline, few: Mapping[str, Collection[str]] = {}) -> tuple[str, ...]:
+def tried(outline: Outline, few: Few | None = None) -> tuple[str, ...]:
     """Algorithms among which the fastest is chosen; "": see `Exchange.is_regular`; `few`: see `CollectiveCosts`."""
     able = serving(outline.name)
     if len(outline.hosts) > MANY and outline.name != "all-to-all":
@@ -496,5 +503,6 @@ def tried(outline: Outline, few: Mapping[str, Collection[str]] = {}) -> tuple[st
     if outline.outsiders:
         is_small = outline.tile_bytes <= exchanges.SMALL_BYTES
         return (*(name for name in WITH_OUTSIDERS if name in able), *([""] if is_small else []))
-    able = tuple(name for name in able if name in few.get(outline.name, able))
+    if few is not None:
+        able = tuple(name for name in able if name in few().get(outline.name, able))
     return able if outline.is_even or outline.name == "all-to-all" else (*able, "")

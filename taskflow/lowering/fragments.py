@@ -80,11 +80,11 @@ class Fragments:
             used: the devices in use, of every job.
         """
         keys, base = self._keys(numbers, used)
+        world = self.mover.world(numbers, used, self.store)
         for region, key in enumerate(keys):
             if key not in self._numbers:
-                fragment = self.mover.move(
-                    region, numbers, used, self.store
-                )  # it may raise, then nothing is known
+                # it may raise, then nothing is known
+                fragment = self.mover.move(region, world, used, self.store)
                 self._fragments.append(fragment)
                 self.size_bytes += sum(column.nbytes for column in vars(fragment).values())
                 self._base.append(base[region])

@@ -28,6 +28,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -112,7 +113,13 @@ class Mover:
         self.asking = -1
 
     def world(self, points_of: Array, used: Sequence[Array], store: PointStore) -> tuple[Any, ...]:
-        """`moving.World`; as plain tuples, since of a named one numba takes six times as long to find out the type."""
+        """`moving.World`; as plain tuples, since of a named one numba takes six times as long to find out the type.
+
+        Args:
+            points_of: number of the points of every operator.
+            used: the devices in use, of every job.
+            store: of the points.
+        """
         tables = tuple(self.table), tuple(store.table)
         arriving = self.doors, int(self.is_queued)
         return (
@@ -128,20 +135,19 @@ class Mover:
         )
 
     def move(
-        self, number: int, points_of: Array, used: Sequence[Array], store: PointStore
+        self, number: int, world: tuple[Any, ...], used: Sequence[Array], store: PointStore
     ) -> Fragment:
         """The fragment of one region.
 
         Args:
             number: of the region.
-            points_of: number of the points of every operator.
+            world: of the points of every operator, see `world`.
             used: the devices in use, of every job.
             store: of the points.
         """
         from taskflow.lowering import moving  # numba: imported on first use
         from taskflow.lowering.state import State
 
-        world = self.world(points_of, used, store)
         end = -1
         while end != moving.DONE:
             end, more, *columns = moving.move(number, world, self.memory, self.room)
@@ -219,17 +225,22 @@ def _fragment(
 
 def _narrow(records: Array) -> Array:
     """A copy with fields of half the width, of which a graph keeps many."""
-    narrow: Array = records.astype([(name, np.int32) for name in records.dtype.names or ()])
-    return narrow
+    return records.view(np.int64).astype(np.int32).view(_half(records.dtype.names))
+
+
+@cache
+def _half(names: tuple[str, ...]) -> np.dtype[np.void]:
+    return np.dtype([(name, np.int32) for name in names])
 
 
 def _sorted(edges: Array) -> Array:
     """The edges in order, each once."""
     if not len(edges):
         return edges
-    key = np.zeros(len(edges), np.int64)
-    for name in edges.dtype.names or ():
-        key = key * (edges[name].max() + 1) + edges[name]
+    columns = edges.view(np.int64).reshape(len(edges), -1)
+    key = columns[:, 0]
+    for column, most in zip(columns.T[1:], columns.max(axis=0).tolist()[1:], strict=True):
+        key = key * (most + 1) + column
     if (key[1:] > key[:-1]).all():
         return edges
     return edges[np.unique(key, return_index=True)[1]]

@@ -11,6 +11,7 @@ another. So a way is one within a part, or one out to this place and one in from
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -39,11 +40,15 @@ class LinkColumns:
 
     def evened(self, load: Array) -> Array:
         """What crosses links, in equal parts on those that are alike: of equal rates, from and to devices or not."""
+        mean: Array = (np.bincount(self._alike, load) / np.bincount(self._alike))[self._alike]
+        return mean
+
+    @cached_property
+    def _alike(self) -> Array:
+        """Of every link, a number that those have that are alike."""
         ends = self.begin >= 0, self.end >= 0
         facts = np.stack([*ends, self.latency.view(np.int64), self.bandwidth.view(np.int64)])
-        kind = np.unique(facts[:, :-1], axis=1, return_inverse=True)[1].reshape(-1)
-        mean: Array = (np.bincount(kind, load) / np.bincount(kind))[kind]
-        return mean
+        return np.unique(facts[:, :-1], axis=1, return_inverse=True)[1].reshape(-1)
 
 
 @dataclass(frozen=True, eq=False)

@@ -21,13 +21,12 @@ from itertools import takewhile
 import numpy as np
 
 from taskflow.cost.model import AnalyticCosts, CostModel
-from taskflow.graph.graph import Graph
 from taskflow.lowering import Lowering
 from taskflow.machine import MachineModel
 from taskflow.searching.space import Space
 from taskflow.searching.splits import Splits
 from taskflow.strategy.rules import single_device
-from taskflow.tasks.task_graph import Array, Kind
+from taskflow.tasks.task_graph import Array
 
 
 def lower_bound(
@@ -36,23 +35,22 @@ def lower_bound(
     """Seconds that no strategy of `space` can beat; as soon as it `is_late`, of the operators that come before."""
     in_time = takewhile(lambda _: not is_late(), space.graph.operators)
     splits = [Splits(op, space) for op in in_time]
-    whole = whole_seconds(space.graph, space.machine, costs)[: len(splits)]
+    whole = whole_seconds(Lowering(space.graph, space.machine), costs)[: len(splits)]
     whole *= np.array([split.work for split in splits])[:, None]
     alone = whole.min(axis=1) / [split.most for split in splits]
     work = (float((whole * weights).min(axis=1).sum()) for weights in _weights(whole))
     return max(float(alone.max(initial=0.0)), *work)
 
 
-def whole_seconds(graph: Graph, machine: MachineModel, costs: CostModel) -> Array:
+def whole_seconds(lowering: Lowering, costs: CostModel) -> Array:
     """(operators, devices): seconds of every operator, not split, on every device."""
-    lowering = Lowering(graph, machine)
+    machine = lowering.machine
     by_device = dict[object, Array]()
     for number, device in enumerate(machine.devices):
         if device not in by_device:
-            task_graph = lowering.lower(single_device(graph, machine, number))
-            is_point = task_graph.kind == Kind.POINT
-            by_device[device] = np.zeros(len(graph.operators))
-            by_device[device][task_graph.launch[is_point]] = costs.seconds(task_graph)[is_point]
+            points = lowering.numbers(single_device(lowering.graph, machine, number))
+            rows = lowering.sample(list(enumerate(points.tolist())), [])
+            by_device[device] = costs.seconds(rows)
     return np.stack([by_device[device] for device in machine.devices], axis=1)
 
 

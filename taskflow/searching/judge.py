@@ -21,6 +21,7 @@ from taskflow.graph.repeat import repeated
 from taskflow.lowering import Lowering
 from taskflow.lowering.limits import check_room
 from taskflow.machine import MachineModel
+from taskflow.schedule.batches import check_batches
 from taskflow.schedule.orders import named, reorder
 from taskflow.schedule.plan import Plan
 from taskflow.searching.outcome import Outcome
@@ -50,6 +51,7 @@ class Judge:
         self.machine = machine
         self.costs = costs
         self.repeat = repeat
+        self._graphs: dict[object, Graph] = {}
         self._lowerings: dict[object, Lowering] = {}  # by what a plan says beside its strategy
         # By the identities of configurations: the plan, which holds them, and its outcome.
         self._known: dict[object, tuple[Plan, Outcome]] = {}
@@ -118,6 +120,7 @@ class Judge:
         key = *key, repeat
         if self._rows is None or self._rows[0] != key or not is_named:
             self._rows = None
+            check_batches(self.graph_of(plan), plan)
             strategy = micro_batches(self.lowering(plan).graph, plan.strategy, plan.parts)
             lowering = self.lowering(plan, repeat)
             strategy = completed(lowering.graph, in_steps(strategy, repeat))
@@ -137,8 +140,14 @@ class Judge:
             self._lowerings.clear()
         if (key := (*_graph_key(plan), repeat)) not in self._lowerings:
             machine = self.machine.with_collectives(plan.collectives)
-            self._lowerings[key] = Lowering(repeated(plan.transform(self.graph), repeat), machine)
+            self._lowerings[key] = Lowering(repeated(self.graph_of(plan), repeat), machine)
         return self._lowerings[key]
+
+    def graph_of(self, plan: Plan) -> Graph:
+        """The graph that a plan runs."""
+        if (key := transformed(plan)) not in self._graphs:
+            self._graphs[key] = plan.transform(self.graph)
+        return self._graphs[key]
 
 
 def _graph_key(plan: Plan) -> tuple[object, ...]:

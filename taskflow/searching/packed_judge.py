@@ -73,6 +73,7 @@ class PackedJudge:
 
     Args:
         is_roomy: memory is no limit.
+        lowering: of the graph; default: one of its own.
 
     Attributes:
         strategy: the current one.
@@ -82,7 +83,12 @@ class PackedJudge:
     """
 
     def __init__(
-        self, graph: Graph, machine: MachineModel, costs: CostModel, is_roomy: bool = False
+        self,
+        graph: Graph,
+        machine: MachineModel,
+        costs: CostModel,
+        is_roomy: bool = False,
+        lowering: Lowering | None = None,
     ) -> None:
         self.graph = graph
         self.machine = machine
@@ -99,11 +105,11 @@ class PackedJudge:
         self._allowed = self._capacity
         self._most_bytes = HELD_BYTES
         self.strategy = Strategy({})
-        self._fill()
+        self._fill(lowering or Lowering(graph, machine))
 
-    def _fill(self) -> None:
+    def _fill(self, lowering: Lowering) -> None:
         """An empty pool and no current strategy."""
-        self.lowering = lowering = Lowering(self.graph, self.machine)
+        self.lowering = lowering
         self.pool = Pool(lowering, self.costs)
         self.layout = lay_out(lowering)
         self._lifetimes = lifetimes(lowering)
@@ -184,7 +190,7 @@ class PackedJudge:
         if self._held_bytes <= self._most_bytes:
             return
         self._most_bytes = -1  # if this is interrupted, it is done once more
-        self._fill()
+        self._fill(Lowering(self.graph, self.machine))
         if len(self.strategy):
             self._start(self.strategy)
         self._most_bytes = max(HELD_BYTES, 2 * self._held_bytes)

@@ -104,9 +104,9 @@ class Pool:
         if self._is_rated:
             return
         self._price_collectives()
-        mover = self.lowering.mover
-        store = self.lowering.store
-        made = [(int(k), mover.move(k, numbers, used, store)) for k in regions.tolist()]
+        mover, store = self.lowering.mover, self.lowering.store
+        world = mover.world(numbers, used, store)
+        made = [(k, mover.move(k, world, used, store)) for k in regions.tolist()]
         end = int(self.packed.filled["rows"][0])
         self.packed.seconds[row:end] = self.costs.seconds(self.lowering.sample([], made))
 

@@ -178,7 +178,7 @@ class Variant:
     def __init__(self, problem: SearchProblem, plan: Plan) -> None:
         self.machine = problem.machine
         self.costs = problem.costs
-        self.plan = plan
+        self.plan = replace(plan, collectives={})
         self._problem = problem
         self._made: dict[object, object] = {}
 
@@ -191,14 +191,16 @@ class Variant:
     @cached_property
     def graph(self) -> Graph:
         """The graph that runs."""
-        return self.plan.transform(self._problem.graph)
+        return self._problem.judge.graph_of(self.plan)
 
     @cached_property
     def changes(self) -> PackedJudge:
         """The judge of what changes in a strategy, in all steps in a row: it holds all rows."""
+        if self._problem.repeat == 1:
+            lowering = self._problem.judge.lowering(self.plan)
+            return PackedJudge(self.graph, self.machine, self.costs, lowering=lowering)
         graph = repeated(self.graph, self._problem.repeat)
-        if self._problem.repeat > 1:
-            graph.outputs.clear()  # in program order the next step would wait for them to be there
+        graph.outputs.clear()  # in program order the next step would wait for them to be there
         return PackedJudge(graph, self.machine, self.costs)
 
     @cached_property
@@ -226,7 +228,7 @@ class Variant:
     def family_seconds(self) -> list[float]:
         """Of every family of operators, not split, on the first device."""
         seconds = {family.leader.name: 0.0 for family in families(self.graph)}
-        whole = whole_seconds(self.graph, self.machine, self.costs)
+        whole = whole_seconds(self._problem.judge.lowering(self.plan), self.costs)
         for op, of_devices in zip(self.graph.operators, whole, strict=True):
             seconds[op.follows or op.name] += float(of_devices[0])
         return list(seconds.values())

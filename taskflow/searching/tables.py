@@ -66,7 +66,7 @@ def bound_tables(space: Space, judge: PackedJudge) -> BoundTables:
     until = np.append(0.0, np.cumsum(pool.packed.seconds[: pool.packed.filled["rows"][0]]))
     seconds = until[of["first"] + of["count"]] - until[of["first"]]
     splits = [Splits(op, space) for op in operators]
-    whole = whole_seconds(space.graph, space.machine, judge.costs)
+    whole = whole_seconds(judge.lowering, judge.costs)
     whole *= np.array([split.work for split in splits])[:, None]
     writers = list(_writers(operators, splits))
     return BoundTables(

@@ -29,10 +29,12 @@ def micro_batches(graph: Graph, strategy: Strategy, parts: int) -> Strategy:
             divide into `parts`.
     """
     check_parts(parts)
-    sample = sample_groups(graph)
     chosen = strategy.copy()
+    if parts == 1:
+        return chosen
+    sample = sample_groups(graph)
     made = InParts()
-    for family in families(graph, strategy) if parts > 1 else []:
+    for family in families(graph, strategy):
         name = family.leader.name
         extents = family.leader.extents
         if name not in strategy:

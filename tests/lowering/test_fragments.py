@@ -36,8 +36,9 @@ def find(lowering, configs):
     numbers = lowering.numbers(Strategy.of_graph(lowering.graph, configs))
     used = [np.unique(np.concatenate([lowering.store.points(n).device for n in numbers]))]
     found = lowering.fragments.find(numbers, used)
+    world = lowering.mover.world(numbers, used, lowering.store)
     for region in range(len(lowering.regions)):
-        expected = lowering.mover.move(region, numbers, used, lowering.store)
+        expected = lowering.mover.move(region, world, used, lowering.store)
         fragment, shift = found.fragments[found.which[region]], found.shift[region]
         fragment = replace(
             fragment,
