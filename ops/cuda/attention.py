@@ -118,54 +118,56 @@ class _Block(NamedTuple):
 
 
 def _forward_by_blocks(ctx: Context, arrays: Sequence[Array], scoring: Scoring) -> None:
-    q, k, v, y, statistics = arrays
-    query, key, value = _by_head(ctx, {"q": q, "k": k, "v": v})
-    out = ctx.scratch("y", (*query.shape[:3], value.shape[3]), y.dtype)
-    kept = work_array(ctx, "statistics", statistics)
+    query, key, value = _by_head(ctx, dict(zip("qkv", arrays)))
+    out = ctx.scratch("y", (*query.shape[:3], value.shape[3]), arrays[3].dtype)
+    kept = work_array(ctx, "statistics", arrays[4])
     for block in _blocks(ctx, query, key, kept.dtype, 1, _first(ctx, 0, scoring.is_causal)):
-        made = *block.wide, *block.narrow, kept
         ctx.xp.matmul(query[:, :, block.rows], _turned(key, block), out=block.wide[0])
-        numbers = _numbers(ctx, 0, block, kept, scoring)
-        name = f"attention_weights_{q.dtype}"
         ctx.launch(
             ATTENTION,
-            name,
+            f"attention_weights_{query.dtype}",
             _threads(block.wide[0]),
-            *made,
-            *numbers,
+            *block.wide,
+            *block.narrow,
+            kept,
+            *_numbers(ctx, 0, block, kept, scoring),
         )
         ctx.xp.matmul(block.narrow[0], value[:, :, block.keys], out=out[:, :, block.rows])
-    _move(ctx, "scatter_heads", [(out, y)])
-    deliver(ctx, kept, statistics)
+    _move(ctx, "scatter_heads", [(out, arrays[3])])
+    deliver(ctx, kept, arrays[4])
 
 
 def _gradients_by_blocks(ctx: Context, arrays: Sequence[Array], scoring: Scoring) -> None:
-    gy, _, statistics, q, k, v, *made = arrays
-    g, query, key, value = _by_head(ctx, {"g": gy, "q": q, "k": k, "v": v})
-    kept = contiguous(ctx, "statistics", statistics)
+    by_head = _by_head(ctx, dict(zip("gqkv", (arrays[0], *arrays[3:6]))))
+    g, query, key, _ = by_head
+    kept = contiguous(ctx, "statistics", arrays[2])
     out = ctx.scratch("gq", query.shape, kept.dtype)
-    totals = _Totals(ctx, kept.dtype, (key, value))
+    totals = _Totals(ctx, kept.dtype, by_head[2:])
     for block in _blocks(ctx, query, key, kept.dtype, 2, _first(ctx, 3, scoring.is_causal)):
-        scores, products = block.wide
+        _write_slopes(ctx, by_head, kept, block, scoring)
         weights, slopes = block.narrow
-        ctx.xp.matmul(query[:, :, block.rows], _turned(key, block), out=scores)
-        ctx.xp.matmul(g[:, :, block.rows], _turned(value, block), out=products)
-        read = scores, products, kept
-        numbers = _numbers(ctx, 3, block, kept, scoring)
-        name = f"attention_slopes_{q.dtype}"
-        ctx.launch(
-            ATTENTION,
-            name,
-            _threads(scores),
-            *read,
-            weights,
-            slopes,
-            *numbers,
-        )
         ctx.xp.matmul(slopes, key[:, :, block.keys], out=out[:, :, block.rows])
         totals.add(0, slopes, query[:, :, block.rows])
         totals.add(1, weights, g[:, :, block.rows])
-    _move(ctx, "scatter_sums", list(zip((out, *totals.sums), made)))
+    _move(ctx, "scatter_sums", list(zip((out, *totals.sums), arrays[6:])))
+
+
+def _write_slopes(
+    ctx: Context, by_head: Sequence[Array], kept: Array, block: _Block, scoring: Scoring
+) -> None:
+    """The weights of a block, and the slopes of its scores."""
+    g, query, key, value = by_head
+    ctx.xp.matmul(query[:, :, block.rows], _turned(key, block), out=block.wide[0])
+    ctx.xp.matmul(g[:, :, block.rows], _turned(value, block), out=block.wide[1])
+    ctx.launch(
+        ATTENTION,
+        f"attention_slopes_{query.dtype}",
+        _threads(block.wide[0]),
+        *block.wide,
+        kept,
+        *block.narrow,
+        *_numbers(ctx, 3, block, kept, scoring),
+    )
 
 
 def _turned(by_key: Array, block: _Block) -> Array:

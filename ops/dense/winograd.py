@@ -196,10 +196,10 @@ def read_tiles(x: Array, tiles: Array, lines: Array, top: int, left: int) -> Non
 def add_tiles(tiles: Array, x: Array, lines: Array, top: int, left: int) -> None:
     """The transpose of `read_tiles`: B m Bᵀ of every tile m is added to `x` where the tile stands."""
     number = x.dtype.type
-    _, images, rows, columns, channels = tiles.shape
+    rows, columns, channels = tiles.shape[2:]
     first = max(0, left) * channels
     count = min(x.shape[2], left * channels + lines.shape[1]) - first
-    for n in range(images):
+    for n in range(tiles.shape[1]):
         for r in range(rows):
             lines[:] = 0
             for w in range(columns):
@@ -207,8 +207,13 @@ def add_tiles(tiles: Array, x: Array, lines: Array, top: int, left: int) -> None
                     for k in range(4):
                         a, b, s = _B[k]
                         source = tiles[4 * i + k, n, r, w]
-                        _add(lines[i, (2 * w + a) * channels :], source, number(1), channels)
-                        _add(lines[i, (2 * w + b) * channels :], source, number(s), channels)
+                        sign = number(s)
+                        p = lines[i, (2 * w + a) * channels :]
+                        q = lines[i, (2 * w + b) * channels :]
+                        for c in range(channels):
+                            p[c] += source[c]
+                        for c in range(channels):
+                            q[c] += sign * source[c]
             for k in range(4):
                 a, b, s = _B[k]
                 for row, sign in ((top + 2 * r + a, number(1)), (top + 2 * r + b, number(s))):
