@@ -214,7 +214,7 @@ def held_bytes(task_graph: TaskGraph) -> Array:
     return most
 
 
-def _most_at_once(lives: Lives, size: Array, rows: int) -> int:
+def _most_at_once(lives: HeldInstances, size: Array, rows: int) -> int:
     change = np.zeros(rows + 1, np.int64)
     np.add.at(change, lives.first, size)
     np.add.at(change, lives.last + 1, -size)
@@ -244,19 +244,19 @@ def _changes(task_graph: TaskGraph, pipeline: Pipeline, block: Array, blocks: in
     return change
 
 
-class Lives(NamedTuple):
+class HeldInstances(NamedTuple):
     """Instances that are held, and the rows of blocks that use each first and last."""
 
     instance: Array
     first: Array
     last: Array
 
-    def only(self, some: Array) -> Lives:
+    def only(self, some: Array) -> HeldInstances:
         """Those of which `some` is True."""
-        return Lives(*(column[some] for column in self))
+        return HeldInstances(*(column[some] for column in self))
 
 
-def _lives(task_graph: TaskGraph, pipeline: Pipeline, block: Array) -> Lives:
+def _lives(task_graph: TaskGraph, pipeline: Pipeline, block: Array) -> HeldInstances:
     """What a micro-batch makes and reads."""
     is_used = (task_graph.arg_instance >= 0) & (block[task_graph.arg_row] >= 0)
     first, last = _first_and_last(task_graph, is_used)
@@ -269,7 +269,7 @@ def _lives(task_graph: TaskGraph, pipeline: Pipeline, block: Array) -> Lives:
     kept &= (
         pipeline.part[np.maximum(first, 0) % len(task_graph)] == pipeline.part[np.maximum(last, 0)]
     )
-    return Lives(np.flatnonzero(kept), first[kept], last[kept])
+    return HeldInstances(np.flatnonzero(kept), first[kept], last[kept])
 
 
 def _first_and_last(task_graph: TaskGraph, is_used: Array) -> tuple[Array, Array]:

@@ -147,7 +147,7 @@ def _tilings_of_dimensions(
     placed: Sequence[tuple[Operator, DeviceGrid]], mesh: Mesh
 ) -> list[tuple[Tiling, ...]]:
     """Of all dimensions of regions that are cut the ways in which they are; equal ones once."""
-    cuts_of: dict[object, list[_Cut]] = {}
+    cuts_of: dict[object, list[_CutDimension]] = {}
     tilings: dict[tuple[str, int], dict[Tiling, None]] = {}
     for op, grid in placed:
         key = op.bound.key, op.writes, grid
@@ -159,7 +159,7 @@ def _tilings_of_dimensions(
     return list(dict.fromkeys(map(tuple, tilings.values())))
 
 
-class _Cut(NamedTuple):
+class _CutDimension(NamedTuple):
     """How an operator cuts a dimension of one of its arguments."""
 
     argument: int
@@ -167,7 +167,7 @@ class _Cut(NamedTuple):
     tiling: Tiling
 
 
-def _cuts(op: Operator, grid: DeviceGrid, mesh: Mesh) -> list[_Cut]:
+def _cuts(op: Operator, grid: DeviceGrid, mesh: Mesh) -> list[_CutDimension]:
     """Of all dimensions of all arguments; whole ones are left out."""
     runs: dict[str, list[DeviceRun]] = {}
     for run in grid.runs:
@@ -181,7 +181,7 @@ def _cuts(op: Operator, grid: DeviceGrid, mesh: Mesh) -> list[_Cut]:
             axes, scale = _axes_of(op, names, region.shape[dimension])
             if any(axis in runs for axis in axes):
                 tiling = _tiling(op, axes, runs, scale, mesh)
-                cuts.append(_Cut(argument, dimension, tiling))
+                cuts.append(_CutDimension(argument, dimension, tiling))
                 if not scale:
                     mesh.part_all(s for run, _ in tiling.runs for s in mesh.digits(run))
     return cuts
