@@ -71,6 +71,7 @@ class DeepSpeedTable(Struct):
     activation_checkpointing: CheckpointingTable = CheckpointingTable()
 
 
+WHERE = "DeepSpeed"
 HARMLESS = {
     *("optimizer", "scheduler", "fp16", "bf16", "gradient_clipping", "steps_per_print"),
     *("wall_clock_breakdown", "zero_allow_untested_optimizer", "prescale_gradients", "dump_state"),
@@ -87,8 +88,11 @@ def tell(path: Path, variant: str, given: Mapping[str, str]) -> Told:
             raise ValueError("is no configuration of DeepSpeed")
         words = fit(table, DeepSpeedTable)
     unread = [name for name in table if name not in fields and name not in HARMLESS]
-    zero = table.get("zero_optimization", {})
-    unread += [f"zero_optimization.{name}" for name in zero if name.startswith("offload")]
+    unread += [
+        f"zero_optimization.{name}"
+        for name in table.get("zero_optimization", {})
+        if name.startswith("offload")
+    ]
     batch = _whole(words.train_batch_size)
     return Told({"table": words}, {"batch": batch} if batch else {}, None, unread)
 
@@ -101,21 +105,11 @@ def _whole(value: int | str | None) -> int | None:
 def read(told: Told, facts: JobFacts) -> Recipe:
     """The recipe of a table."""
     table: DeepSpeedTable = told.words["table"]
-    where = "DeepSpeed"
     context = table.sequence_parallel_size
     pipeline = _whole(table.pipeline.stages) or 1
     tensor = max(1, table.tensor_parallel.autotp_size)
-    data = divided(where, facts.devices, tensor * context * pipeline, "devices")
-    micro = _whole(table.train_micro_batch_size_per_gpu)
-    steps = _whole(table.gradient_accumulation_steps)
-    parts = micro_batches(where, facts, data, _whole(table.train_batch_size), micro)
-    if micro is None:
-        parts = steps or 1
-        divided(where, facts.samples, data * parts, "samples of a step")
-    elif steps is not None and steps != parts:
-        raise ValueError(f"{where}: {STEPS} is {steps}, the batch gives {parts}")
-    is_again = bool(table.activation_checkpointing.number_checkpoints)
-    is_again |= table.pipeline.activation_checkpoint_interval > 0
+    data = divided(WHERE, facts.devices, tensor * context * pipeline, "devices")
+    parts = _parts(table, facts, data)
     if context > 1:
         told.unread.append("sequence_parallel_size: heads by all-to-all; here keys are gathered")
     recipe = Recipe(
@@ -126,9 +120,25 @@ def read(told: Told, facts: JobFacts) -> Recipe:
         layout=even_layout(pipeline, facts.layers) if pipeline > 1 else (),
         micro_batches=parts,
         sharding=STAGES[table.zero_optimization.stage],
-        recomputation="layers" if is_again else "",
+        recomputation="layers"
+        if table.activation_checkpointing.number_checkpoints
+        or table.pipeline.activation_checkpoint_interval > 0
+        else "",
     )
     return replace(recipe, schedule=schedule_of(recipe))
+
+
+def _parts(table: DeepSpeedTable, facts: JobFacts, data: int) -> int:
+    """Micro-batches on so many replicas."""
+    micro = _whole(table.train_micro_batch_size_per_gpu)
+    steps = _whole(table.gradient_accumulation_steps)
+    parts = micro_batches(WHERE, facts, data, _whole(table.train_batch_size), micro)
+    if micro is None:
+        divided(WHERE, facts.samples, data * (steps or 1), "samples of a step")
+        return steps or 1
+    if steps is not None and steps != parts:
+        raise ValueError(f"{WHERE}: {STEPS} is {steps}, the batch gives {parts}")
+    return parts
 
 
 def said(recipe: Recipe, facts: JobFacts) -> Recipe:

@@ -7,7 +7,7 @@ they can say. No part is dropped in silence.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -31,6 +31,7 @@ from taskflow.schedule.plan import Plan
 from taskflow.searching.outcome import Outcome, judged
 
 SYSTEMS = {system.name: system for system in (MEGATRON, TORCHTITAN, DEEPSPEED)}
+Judging = Callable[[Plan], Outcome]
 OURS = ("dtensor", "json")  # what says every part of a plan, or names it itself
 
 
@@ -104,29 +105,50 @@ def export_plan(
 
 def said_in(system: System, maker: PlanMaker, plan: Plan, costs: CostModel) -> ExportedPlan:
     """A plan in the words of a system, and what these leave out."""
-    graph = maker.layers.graph
-    machine = maker.machine
-    facts = maker.facts
-    judge = partial(judged, graph, machine, costs)
+    judge = partial(judged, maker.layers.graph, maker.machine, costs)
     full, plan = recognise(plan, maker)
-    recipe = system.said(full, facts)
+    recipe = system.said(full, maker.facts)
     original = judge(plan)
-    exact = maker.plan(full)
     nearest = maker.plan(recipe)
-    parts = differences(plan, exact)
+    unsaid = _unsaid(judge, maker, plan, full, recipe, original)
+    return ExportedPlan(
+        system.name,
+        system.write(recipe, maker.facts),
+        nearest,
+        recipe,
+        judge(nearest) if unsaid else original,
+        original,
+        unsaid,
+    )
+
+
+def _unsaid(
+    judge: Judging, maker: PlanMaker, plan: Plan, full: Recipe, recipe: Recipe, original: Outcome
+) -> tuple[Difference, ...]:
+    """What of a plan the recipe that is most like it leaves out, and what of this the recipe of a system does."""
+    exact = maker.plan(full)
+    parts = [*_unsaid_parts(judge, plan, exact, original)]
     said = judge(exact) if parts else original
-    unsaid = list[Difference]()
-    for number, part in enumerate(parts):
+    return (*parts, *_unsaid_words(judge, maker, full, recipe, said))
+
+
+def _unsaid_parts(
+    judge: Judging, plan: Plan, exact: Plan, original: Outcome
+) -> Iterator[Difference]:
+    for number, part in enumerate(differences(plan, exact)):
         make = partial(_without, plan, part, exact)
         seconds = _longer(judge, original, make) if number < PRICED else None
-        unsaid.append(replace(part, seconds=seconds))
+        yield replace(part, seconds=seconds)
+
+
+def _unsaid_words(
+    judge: Judging, maker: PlanMaker, full: Recipe, recipe: Recipe, said: Outcome
+) -> Iterator[Difference]:
     for what, words in _words(full, recipe).items():
         other = replace(full, **{name: getattr(recipe, name) for name in words})
-        seconds = _longer(judge, said, partial(maker.plan, other))
-        unsaid.append(Difference(what, seconds=seconds, words=words))
-    outcome = judge(nearest) if unsaid else original
-    text = system.write(recipe, facts)
-    return ExportedPlan(system.name, text, nearest, recipe, outcome, original, tuple(unsaid))
+        yield Difference(
+            what, seconds=_longer(judge, said, partial(maker.plan, other)), words=words
+        )
 
 
 PRICED = 8  # parts of a strategy that are priced alone: each takes a simulation
@@ -146,10 +168,15 @@ def _words(full: Recipe, recipe: Recipe) -> dict[str, dict[str, object]]:
     unlike = full.unlike(recipe)
     for names in WORDS:
         values = {name: unlike[name] for name in names if name in unlike}
-        said = "; ".join(f"{n} {_word(a)} instead of {_word(b)}" for n, (a, b) in values.items())
-        if said:
-            words[said] = {name: here for name, (here, _) in values.items()}
+        if values:
+            words[_instead(values)] = {name: here for name, (here, _) in values.items()}
     return words
+
+
+def _instead(values: Mapping[str, tuple[object, object]]) -> str:
+    return "; ".join(
+        f"{name} {_word(here)} instead of {_word(there)}" for name, (here, there) in values.items()
+    )
 
 
 def _word(value: object) -> str:
@@ -165,9 +192,7 @@ def _without(plan: Plan, part: Difference, nearest: Plan) -> Plan:
     return Difference(part.what, fields, entries).undo(plan)
 
 
-def _longer(
-    judge: Callable[[Plan], Outcome], original: Outcome, make: Callable[[], Plan]
-) -> float | None:
+def _longer(judge: Judging, original: Outcome, make: Callable[[], Plan]) -> float | None:
     """By how many seconds a step of another plan is longer; None: there is no such plan."""
     try:
         return judge(make()).with_room - original.with_room

@@ -59,8 +59,7 @@ def _entries(words: list[str]) -> Iterator[tuple[str, list[int], list[int]]]:
 
 def _config(family: Family, degrees: list[int], devices: list[int]) -> ParallelConfig:
     """Dimensions are those of the first output, the innermost first, and parts are counted so."""
-    op = family.leader
-    dims = op.bound.terms[len(op.inputs)].dims
+    dims = family.leader.bound.terms[len(family.leader.inputs)].dims
     if len(degrees) != len(dims):
         raise ValueError(f"has {len(dims)} dimensions, the file has {len(degrees)}")
     split: dict[str, int] = {}
@@ -71,5 +70,7 @@ def _config(family: Family, degrees: list[int], devices: list[int]) -> ParallelC
         split = {**axes, **split}
     if not family.allows(split):
         raise ValueError(f"it, or what follows it, cannot be split into {degrees}")
-    numbers = devices or np.arange(prod(degrees)).tolist()
-    return ParallelConfig({a: n for a, n in split.items() if n > 1}, numbers)
+    return ParallelConfig(
+        {axis: count for axis, count in split.items() if count > 1},
+        devices or np.arange(prod(degrees)).tolist(),
+    )

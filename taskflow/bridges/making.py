@@ -81,14 +81,22 @@ class PlanMaker:
         divided(
             "recipe: expert parallelism", recipe.context * recipe.data, recipe.expert, "devices"
         )
-        size = recipe.group
-        degrees = (recipe.context, recipe.expert)
-        within = grids.strategy(range(size), recipe.tensor, recipe.rest, *degrees)
+        within = grids.strategy(
+            range(recipe.group), recipe.tensor, recipe.rest, recipe.context, recipe.expert
+        )
         if within is None:
-            said = f"tensor {recipe.tensor}, context {recipe.context}, expert {recipe.expert}"
-            raise ValueError(f"recipe: the model has no grid of {said}, data {recipe.data}")
+            raise ValueError(
+                f"recipe: the model has no grid of tensor {recipe.tensor}, context {recipe.context}, "
+                f"expert {recipe.expert}, data {recipe.data}"
+            )
         cuts = self.layers.cuts(recipe.layout)
         groups = recipe.groups()
         used = [groups[k] for k, _ in cuts]
-        names = [name for _, name in cuts[1:]]
-        return on_groups(graph, self.machine, within, size, used, names)
+        return on_groups(
+            graph,
+            self.machine,
+            within,
+            recipe.group,
+            used,
+            [name for _, name in cuts[1:]],
+        )

@@ -7,7 +7,7 @@ scripts of Narayanan et al., SC 2021, with the flags of then. What is not known 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -60,6 +60,9 @@ READ = {
     *("account-for-embedding-in-pipeline-split", "account-for-loss-in-pipeline-split"),
     *("nnodes", "nodes", "nproc-per-node", "gpus-per-node", "ntasks-per-node"),
 }
+Flags = Mapping[str, list[str]]  # the words behind each
+WHERE = "Megatron-LM"
+LAYOUT = f"{WHERE}: --pipeline-model-parallel-size"
 HARMLESS = re.compile(  # for a plan: data, rates, files, logs, kernels' names, and what the model's function says
     r"(min-|max-)?lr|decoupled|adam|weight-decay|data|vocab-file|merge-file|token|tiktoken|log|save|load|eval|train|"
     r"split|init|clip|seed|tensorboard|wandb|exit|distributed-|no-|bf16|fp16|loss-scale|max-position|position-|rotary|"
@@ -71,17 +74,7 @@ HARMLESS = re.compile(  # for a plan: data, rates, files, logs, kernels' names, 
 
 def tell(path: Path, variant: str, given: Mapping[str, str]) -> Told:
     """The flags of all commands of a script, or of a file that holds flags alone."""
-    flags: dict[str, list[str]] = {}
-    for words in read_script(path, given):
-        name = ""
-        for word in words:
-            if match := re.match(r"--([A-Za-z][\w-]*)(?:=(.*))?$", word):
-                name = match[1] if match[1] == "DDP-impl" else match[1].replace("_", "-")
-                flags[name] = [match[2]] if match[2] is not None else []
-            elif name:
-                flags[name].append(word)
-    if not flags:
-        raise ValueError(f"'{path}': there are no flags of Megatron-LM in it")
+    flags = _flags(path, given)
     for name in (*NUMBERS, *SIZES):
         if name in flags and not (_is_number(flags, name) and int(flags[name][0])):
             raise ValueError(
@@ -93,31 +86,61 @@ def tell(path: Path, variant: str, given: Mapping[str, str]) -> Told:
     for name in ("bf16", "fp16"):
         if name in flags:
             sizes["dtype"] = f"mixed_{'b' * (name == 'bf16')}float16"
-    hosts = next((int(flags[n][0]) for n in ("nnodes", "nodes") if _is_number(flags, n)), None)
-    names = ("nproc-per-node", "gpus-per-node", "ntasks-per-node")
-    per_host = next((int(flags[n][0]) for n in names if _is_number(flags, n)), PER_HOST)
-    unread = [f"--{n}" for n in flags if n not in READ and not HARMLESS.match(n)]
-    return Told(flags, sizes, hosts * per_host if hosts else None, unread)
+    unread = [f"--{name}" for name in flags if name not in READ and not HARMLESS.match(name)]
+    return Told(flags, sizes, _devices(flags), unread)
 
 
-def _is_number(flags: Mapping[str, list[str]], name: str) -> bool:
+def _flags(path: Path, given: Mapping[str, str]) -> dict[str, list[str]]:
+    """Flag -> the words behind it."""
+    flags: dict[str, list[str]] = {}
+    for words in read_script(path, given):
+        name = ""
+        for word in words:
+            if match := re.match(r"--([A-Za-z][\w-]*)(?:=(.*))?$", word):
+                name = match[1] if match[1] == "DDP-impl" else match[1].replace("_", "-")
+                flags[name] = [match[2]] if match[2] is not None else []
+            elif name:
+                flags[name].append(word)
+    if not flags:
+        raise ValueError(f"'{path}': there are no flags of Megatron-LM in it")
+    return flags
+
+
+def _devices(flags: Flags) -> int | None:
+    """Those of all hosts; None: nothing says how many hosts there are."""
+    hosts = _first_number(flags, ("nnodes", "nodes"))
+    per_host = _first_number(flags, ("nproc-per-node", "gpus-per-node", "ntasks-per-node"))
+    return hosts * (PER_HOST if per_host is None else per_host) if hosts else None
+
+
+def _first_number(flags: Flags, names: Sequence[str]) -> int | None:
+    return next((int(flags[name][0]) for name in names if _is_number(flags, name)), None)
+
+
+def _is_number(flags: Flags, name: str) -> bool:
     return flags.get(name, [""])[:1] != [""] and " ".join(flags[name][:1]).isdecimal()
 
 
 def read(told: Told, facts: JobFacts) -> Recipe:
     """The recipe of flags."""
     flags = told.words
-    where = "Megatron-LM"
     degrees = {here: _number(flags, name, 1) for here, name in DEGREES.items()}
-    devices = told.devices or facts.devices
-    model = degrees["tensor"] * degrees["context"] * degrees["pipeline"]
-    data = divided(where, devices, model, "devices")
-    batch, micro = (_number(flags, f"{n}-batch-size", 0) or None for n in ("global", "micro"))
-    parts = micro_batches(where, facts, data, batch, micro or 1)
-    layout = _layout(told, facts, degrees["pipeline"])
+    data = divided(
+        WHERE,
+        told.devices or facts.devices,
+        degrees["tensor"] * degrees["context"] * degrees["pipeline"],
+        "devices",
+    )
+    parts = micro_batches(
+        WHERE,
+        facts,
+        data,
+        _number(flags, "global-batch-size", 0) or None,
+        _number(flags, "micro-batch-size", 0) or 1,
+    )
     recipe = Recipe(
         data=data,
-        layout=layout if len(layout) > 1 else (),
+        layout=_layout(told, facts, degrees["pipeline"]),
         micro_batches=parts,
         rest="sequence" if "sequence-parallel" in flags and degrees["tensor"] > 1 else "replicas",
         sharding=_sharding(flags),
@@ -125,6 +148,8 @@ def read(told: Told, facts: JobFacts) -> Recipe:
         recomputation=_recomputation(told),
         offload=tuple(name for name in OFFLOADS if name in flags),
     )
+    if len(recipe.layout) == 1:
+        recipe = replace(recipe, layout=())
     recipe = replace(recipe, **degrees)  # type: ignore[arg-type]
     told.unread += [f"--{name}" for name in recipe.offload]
     return replace(recipe, schedule=schedule_of(recipe))
@@ -137,38 +162,52 @@ def schedule_of(recipe: Recipe) -> str:
     return "interleaved" if recipe.per_group > 1 else "one_f_one_b"
 
 
-def _number(flags: Mapping[str, list[str]], name: str, default: int) -> int:
+def _number(flags: Flags, name: str, default: int) -> int:
     return int(flags[name][0]) if name in flags else default
 
 
 def _layout(told: Told, facts: JobFacts, pipeline: int) -> tuple[str, ...]:
     flags = told.words
-    where = "Megatron-LM: --pipeline-model-parallel-size"
     if "pipeline-model-parallel-layout" in flags:
-        layout = parse_layout("".join(flags["pipeline-model-parallel-layout"]))
-        divided(where, len(layout), pipeline, "stages")
-        if any("m" in letters for letters in layout):
-            told.unread.append("m: layers of multi-token prediction")
-        return tuple(letters.replace("m", "") for letters in layout)
-    ends = [f"decoder-{end}-pipeline-num-layers" for end in ("first", "last")]
-    first, last = (_number(flags, name, 0) for name in ends)
-    counted = [f"account-for-{what}-in-pipeline-split" in flags for what in ("embedding", "loss")]
-    per_group = _number(flags, "num-virtual-stages-per-pipeline-rank", 1)
-    if (per_stage := _number(flags, "num-layers-per-virtual-pipeline-stage", 0)) and pipeline > 1:
-        per_group = divided(
-            where, divided(where, facts.layers, pipeline, "layers"), per_stage, "layers"
-        )
-    if not (first or last):
-        divided(where, facts.layers + sum(counted), pipeline * per_group, "layers")
-        return even_layout(pipeline * per_group, facts.layers, *map(int, counted))
+        return _named_layout(told, pipeline)
+    first, last = (
+        _number(flags, f"decoder-{end}-pipeline-num-layers", 0) for end in ("first", "last")
+    )
+    per_group = _stages_per_group(flags, facts, pipeline)
+    if first or last:
+        return _layout_with_ends(first, last, facts.layers, pipeline, per_group)
+    counted = [f"account-for-{end}-in-pipeline-split" in flags for end in ("embedding", "loss")]
+    divided(LAYOUT, facts.layers + sum(counted), pipeline * per_group, "layers")
+    return even_layout(pipeline * per_group, facts.layers, *map(int, counted))
+
+
+def _named_layout(told: Told, pipeline: int) -> tuple[str, ...]:
+    layout = parse_layout("".join(told.words["pipeline-model-parallel-layout"]))
+    divided(LAYOUT, len(layout), pipeline, "stages")
+    if any("m" in letters for letters in layout):
+        told.unread.append("m: layers of multi-token prediction")
+    return tuple(letters.replace("m", "") for letters in layout)
+
+
+def _stages_per_group(flags: Flags, facts: JobFacts, pipeline: int) -> int:
+    per_stage = _number(flags, "num-layers-per-virtual-pipeline-stage", 0)
+    if per_stage and pipeline > 1:
+        layers = divided(LAYOUT, facts.layers, pipeline, "layers")
+        return divided(LAYOUT, layers, per_stage, "layers")
+    return _number(flags, "num-virtual-stages-per-pipeline-rank", 1)
+
+
+def _layout_with_ends(
+    first: int, last: int, layers: int, pipeline: int, per_group: int
+) -> tuple[str, ...]:
+    """Of so many layers in the first and the last group; 0: as many as in those between."""
     between = pipeline - bool(first) - bool(last)
-    left = facts.layers - first - last
-    per_stage = divided(where, left, between, "layers") if between else 0
-    counts = [first or per_stage, *[per_stage] * (pipeline - 2), last or per_stage]
-    return with_ends([divided(where, n, per_group, "layers") for n in counts] * per_group)
+    rest = divided(LAYOUT, layers - first - last, between, "layers") if between else 0
+    counts = [first or rest, *[rest] * (pipeline - 2), last or rest]
+    return with_ends([divided(LAYOUT, n, per_group, "layers") for n in counts] * per_group)
 
 
-def _sharding(flags: Mapping[str, list[str]]) -> str:
+def _sharding(flags: Flags) -> str:
     if "use-torch-fsdp2" in flags:
         return "parameters"
     if "use-megatron-fsdp" in flags:

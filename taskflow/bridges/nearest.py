@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from itertools import pairwise, permutations, product
+from itertools import chain, islice, pairwise, permutations, product
 
 import numpy as np
 
@@ -73,30 +73,37 @@ def _degrees(recipe: Recipe, layers: Layers, problem: SearchProblem) -> Iterator
     """One degree falls by a factor, another one grows; tensor parallelism stays within a host."""
     for (falls, grows), factor in product(permutations(DEGREES, 2), FACTORS):
         value = getattr(recipe, falls)
-        layout = recipe.layout
-        changed = {falls: value // factor, grows: getattr(recipe, grows) * factor}
-        other = replace(recipe, **changed)
-        is_wide = other.tensor * other.context > len(problem.machine.hosts[0])
-        if value % factor or is_wide or other.pipeline > layers.count:
+        other = replace(recipe, **{falls: value // factor, grows: getattr(recipe, grows) * factor})
+        if (
+            value % factor
+            or other.tensor * other.context > len(problem.machine.hosts[0])
+            or other.pipeline > layers.count
+        ):
             continue
         if other.pipeline != recipe.pipeline:
             layout = _level_layout(other.pipeline, layers, problem) if other.pipeline > 1 else ()
-        parts = max(1, recipe.micro_batches * recipe.data // other.data)
-        yield replace(other, micro_batches=parts, layout=layout)
+            other = replace(other, layout=layout)
+        yield replace(other, micro_batches=max(1, recipe.micro_batches * recipe.data // other.data))
 
 
 def moved(recipe: Recipe, layers: Layers, problem: SearchProblem) -> Iterator[Recipe]:
     """A layer of one stage in another one, of long ones in short ones first."""
     counts = [letters.count("t") for letters in recipe.layout]
-    work = _unit_seconds(layers, problem)
-    ends = np.cumsum([len(s) for s in recipe.layout])
-    seconds = [sum(work[end - len(s) : end]) for end, s in zip(ends, recipe.layout, strict=True)]
-    shortest_first = sorted(range(len(counts)), key=lambda k: seconds[k])
+    seconds = _stage_seconds(recipe, layers, problem)
+    shortest_first = sorted(range(len(counts)), key=seconds.__getitem__)
     for k in reversed(shortest_first):
         for other in shortest_first:
             if other != k and counts[k] > 1:
-                other_counts = [n - (j == k) + (j == other) for j, n in enumerate(counts)]
-                yield replace(recipe, layout=with_ends(other_counts))
+                yield replace(recipe, layout=with_ends(_with_one_moved(counts, k, other)))
+
+
+def _stage_seconds(recipe: Recipe, layers: Layers, problem: SearchProblem) -> list[float]:
+    work = iter(_unit_seconds(layers, problem))
+    return [sum(islice(work, len(letters))) for letters in recipe.layout]
+
+
+def _with_one_moved(counts: Sequence[int], source: int, target: int) -> list[int]:
+    return [n - (k == source) + (k == target) for k, n in enumerate(counts)]
 
 
 def orders(recipe: Recipe) -> Iterator[Recipe]:
@@ -137,9 +144,8 @@ class SaidPlans:
     ) -> Plan | None:
         """The first plan with a change in its recipe that nobody judged."""
         recipe = self._recipes[id(plan)]
-        layers = self._maker.layers
-        changes = (change(recipe, layers, problem) for change in self._changes)
-        others = (self._plan(other) for recipes in changes for other in recipes)
+        changes = (change(recipe, self._maker.layers, problem) for change in self._changes)
+        others = map(self._plan, chain.from_iterable(changes))
         return next(filter(problem.is_new, others), None)
 
     def _plan(self, recipe: Recipe) -> Plan | None:

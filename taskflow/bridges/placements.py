@@ -33,8 +33,14 @@ def _placed(op: Operator, k: int, config: ParallelConfig, grids: DeviceGrids) ->
     if grid is None:
         return {"unsaid": f"no grid of devices: {config}"}
     runs = sorted((run for run in grid.runs if run.stride), key=lambda run: -run.stride)
-    dims = {name: d for d, names in enumerate(op.bound.terms[k].dims) for name in names}
-    placed = [f"Shard({dims[run.axis]})" if run.axis in dims else "Replicate()" for run in runs]
-    shape = [run.parts for run in runs]
-    strides = [run.stride for run in runs]
-    return {"first": grid.base, "mesh": shape, "strides": strides, "placements": placed}
+    term = op.bound.terms[k]
+    return {
+        "first": grid.base,
+        "mesh": [run.parts for run in runs],
+        "strides": [run.stride for run in runs],
+        "placements": [_placement(term.dim_of(run.axis)) for run in runs],
+    }
+
+
+def _placement(dim: int | None) -> str:
+    return "Replicate()" if dim is None else f"Shard({dim})"

@@ -18,7 +18,7 @@ from taskflow.bridges.layers import RECOMPUTED
 from taskflow.bridges.making import PlanMaker
 from taskflow.bridges.recipe import Recipe, even_layout
 from taskflow.graph.family import families
-from taskflow.graph.graph import Graph
+from taskflow.graph.graph import Graph, Operator
 from taskflow.graph.samples import sample_groups
 from taskflow.report.describe import describe_seconds, describe_split
 from taskflow.schedule.orders import order_name
@@ -70,7 +70,7 @@ class Difference:
 
 def differences(plan: Plan, other: Plan) -> list[Difference]:
     """What is different in `other`: fields one by one, operators by how they are split in both."""
-    unlike = [
+    fields = [
         Difference(
             f"{name}: {_shown(getattr(plan, name))} instead of {_shown(getattr(other, name))}",
             {name: getattr(plan, name)},
@@ -78,17 +78,20 @@ def differences(plan: Plan, other: Plan) -> list[Difference]:
         for name in FIELDS
         if getattr(plan, name) != getattr(other, name)
     ]
-    alike: dict[tuple[str, str], dict[str, ParallelConfig | None]] = {}
+    return [*fields, *_unlike_operators(plan, other)]
+
+
+def _unlike_operators(plan: Plan, other: Plan) -> Iterator[Difference]:
+    entries_of: dict[str, dict[str, ParallelConfig | None]] = {}
     for name in dict.fromkeys([*plan.strategy, *other.strategy]):
         here = plan.strategy.get(name)
         there = other.strategy.get(name)
         if (here and without_ones(here)) != (there and without_ones(there)):
-            alike.setdefault((_split(here), _split(there)), {})[name] = here
-    for (here_said, there_said), entries in alike.items():
+            splits = f"{_split(here)} instead of {_split(there)}"
+            entries_of.setdefault(splits, {})[name] = here
+    for splits, entries in entries_of.items():
         named = ", ".join(list(entries)[:SHOWN]) + " ..." * (len(entries) > SHOWN)
-        what = f"{len(entries)} operators ({named}): {here_said} instead of {there_said}"
-        unlike.append(Difference(what, entries=entries))
-    return unlike
+        yield Difference(f"{len(entries)} operators ({named}): {splits}", entries=entries)
 
 
 def _split(config: ParallelConfig | None) -> str:
@@ -107,10 +110,12 @@ def recognise(plan: Plan, maker: PlanMaker) -> tuple[Recipe, Plan]:
     """The recipe that is most like the plan, and the plan with all its micro-batches in `parts`."""
     graph, grids = maker.transformed(plan)
     plan = _with_parts(graph, plan)
-    units = [_devices_of(unit, plan.strategy) for unit in maker.layers.units]
     schedule = order_name(plan.schedule) if plan.schedule is not None else ""
-    layout, groups = _stages(units, maker.layers.letters, schedule)
-    size = len(groups[0])
+    layout, groups = _stages(
+        [_devices_of(unit, plan.strategy) for unit in maker.layers.units],
+        maker.layers.letters,
+        schedule,
+    )
     recipe = Recipe(
         pipeline=len(groups),
         layout=layout,
@@ -120,10 +125,21 @@ def recognise(plan: Plan, maker: PlanMaker) -> tuple[Recipe, Plan]:
         gathers_again=plan.gathers_again if plan.homes else True,
     )
     recipe = replace(recipe, recomputation=_recomputation(plan, maker, recipe))
-    ends = maker.layers.units
-    names = [name for unit in (ends[0], *ends[1:-1][:1], ends[-1]) for name in unit]
-    wanted = {name: without_ones(_in_group(plan.strategy[name], groups)) for name in names}
-    return _with_grid(recipe, size, grids, wanted), plan
+    recipe = _with_grid(
+        recipe,
+        len(groups[0]),
+        grids,
+        _in_groups(plan.strategy, maker.layers.units, groups),
+    )
+    return recipe, plan
+
+
+def _in_groups(
+    strategy: Strategy, units: Sequence[Sequence[str]], groups: Sequence[tuple[int, ...]]
+) -> dict[str, ParallelConfig]:
+    """How operators of both ends and of the first layer are split in their groups."""
+    names = [name for unit in (units[0], *units[1:-1][:1], units[-1]) for name in unit]
+    return {name: without_ones(_in_group(strategy[name], groups)) for name in names}
 
 
 def _with_grid(
@@ -131,28 +147,42 @@ def _with_grid(
 ) -> Recipe:
     """The recipe with the grid of so many devices that gives the most operators what they have."""
     best = -1
-    for tensor, context, expert, rest in _candidates(size, wanted):
-        made = grids.strategy(range(size), tensor, rest, context, expert) or Strategy()
-        alike = sum(n in made and without_ones(made[n]) == config for n, config in wanted.items())
-        if made and alike > best:
+    for other in _candidates(recipe, size, wanted):
+        alike = _alike(other, size, grids, wanted)
+        if alike > best:
             best = alike
-            data = size // (tensor * context)
-            recipe = replace(
-                recipe, tensor=tensor, context=context, expert=expert, data=data, rest=rest
-            )
+            recipe = other
     return recipe
 
 
+def _alike(recipe: Recipe, size: int, grids: Grids, wanted: Mapping[str, ParallelConfig]) -> int:
+    """How many operators have what is wanted in the grid of a recipe; -1: there is no such grid."""
+    made = grids.strategy(range(size), recipe.tensor, recipe.rest, recipe.context, recipe.expert)
+    if not made:
+        return -1
+    return sum(n in made and without_ones(made[n]) == config for n, config in wanted.items())
+
+
 def _candidates(
-    size: int, wanted: Mapping[str, ParallelConfig]
-) -> Iterator[tuple[int, int, int, str]]:
-    """Degrees that occur: of tensor, context and expert parallelism, and what is left over, plain ones first."""
-    seen = {parts(n) for config in wanted.values() for _, n in config.degrees} | {1}
-    able = sorted(n for n in seen if size % n == 0)
+    recipe: Recipe, size: int, wanted: Mapping[str, ParallelConfig]
+) -> Iterator[Recipe]:
+    """With degrees that occur: of tensor, context and expert parallelism, and what is left over, plain ones first."""
+    able = sorted(n for n in _degrees_in(wanted) if size % n == 0)
     for expert, context, tensor in product(able, repeat=3):
         if size % (tensor * context) == 0 and (size // tensor) % expert == 0:
             for rest in RESTS if tensor > 1 else RESTS[:1]:
-                yield tensor, context, expert, rest
+                yield replace(
+                    recipe,
+                    tensor=tensor,
+                    context=context,
+                    expert=expert,
+                    data=size // (tensor * context),
+                    rest=rest,
+                )
+
+
+def _degrees_in(configs: Mapping[str, ParallelConfig]) -> set[int]:
+    return {parts(n) for config in configs.values() for _, n in config.degrees} | {1}
 
 
 def _with_parts(graph: Graph, plan: Plan) -> Plan:
@@ -167,10 +197,9 @@ def _with_parts(graph: Graph, plan: Plan) -> Plan:
     one = plan.strategy.copy()
     for family in families(graph, plan.strategy):
         name = family.leader.name
-        axes = [axis for axis in sample.get(name, ()) if axis in family.leader.split_axes]
-        config = plan.strategy.get(name)
-        if config is not None and axes and len(config.devices) % count == 0:
-            one[name] = _one_part(config, axes, count)
+        if name in plan.strategy:
+            config = plan.strategy[name]
+            one[name] = _one_part(family.leader, config, sample.get(name, ()), count)
     try:
         is_same = micro_batches(graph, one, count) == plan.strategy
     except ValueError:
@@ -178,19 +207,23 @@ def _with_parts(graph: Graph, plan: Plan) -> Plan:
     return replace(plan, strategy=one, parts=plan.parts * count) if is_same else plan
 
 
-def _one_part(config: ParallelConfig, axes: Sequence[str], count: int) -> ParallelConfig:
-    """A configuration without its micro-batches."""
+def _one_part(
+    op: Operator, config: ParallelConfig, axes: Sequence[str], count: int
+) -> ParallelConfig:
+    """A configuration without its micro-batches, or as it is."""
     degrees = dict(config.degrees)
-    axis = next((a for a in axes if parts(degrees.get(a, 1)) % count == 0), None)
-    if axis is None:
+    able = (
+        axis for axis in axes if axis in op.split_axes and parts(degrees.get(axis, 1)) % count == 0
+    )
+    axis = next(able, None)
+    if axis is None or len(config.devices) % count:
         return config
+    points = np.array(config.devices).reshape([*map(parts, degrees.values())])
+    kept = np.split(points, count, axis=list(degrees).index(axis))[0]
     degrees[axis] = parts(degrees[axis]) // count
-    points = np.array(config.devices).reshape([parts(n) for _, n in config.degrees])
-    order = [list(degrees).index(axis)]
-    first = np.moveaxis(points, order, [0])[: degrees[axis]]
-    kept = np.moveaxis(first, [0], order)
-    rest = {a: n for a, n in degrees.items() if a != axis or n != 1}
-    return ParallelConfig(rest, kept.reshape(-1).tolist())
+    if degrees[axis] == 1:
+        del degrees[axis]
+    return ParallelConfig(degrees, kept.reshape(-1).tolist())
 
 
 def _devices_of(unit: Sequence[str], strategy: Strategy) -> tuple[int, ...]:

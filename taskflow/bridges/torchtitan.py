@@ -101,34 +101,29 @@ def tell(path: Path, variant: str, given: Mapping[str, str]) -> Told:
         if not given and not sections.get("training"):
             raise ValueError("it configures neither parallelism nor training")
         words = {name: fit(sections.get(name, {}), kind) for name, kind in SECTIONS.items()}
-    training: TitanTraining = words["training"]
+    unread = [
+        f"parallelism.{name} = {given[name]}"
+        for name in given
+        if name not in TitanParallelism.__struct_fields__
+    ]
+    unread += ["training.enable_cpu_offload"] * words["training"].enable_cpu_offload
+    return Told(words, _sizes(words["training"]), None, unread)
+
+
+def _sizes(training: TitanTraining) -> dict[str, int]:
+    """As far as they are said."""
     length = training.max_context_length or training.seq_len
-    sizes = {"sequence": length or 0, "batch": training.global_batch_size}
+    batch = training.global_batch_size
     if training.num_tokens_per_train_step > 0 and length:
-        sizes["batch"] = training.num_tokens_per_train_step // length
-    fields = TitanParallelism.__struct_fields__
-    unread = [f"parallelism.{name} = {given[name]}" for name in given if name not in fields]
-    unread += ["training.enable_cpu_offload"] * training.enable_cpu_offload
-    return Told(words, {name: n for name, n in sizes.items() if n > 0}, None, unread)
+        batch = training.num_tokens_per_train_step // length
+    sizes = {"sequence": length or 0, "batch": batch}
+    return {name: size for name, size in sizes.items() if size > 0}
 
 
 def _of_python(text: str, function: str) -> dict[str, dict[str, Any]]:
     """What a function, or a module, gives to its configurations, by section."""
-    try:
-        tree: ast.AST = ast.parse(text)
-    except SyntaxError as error:
-        raise ValueError(f"is no Python: {error.msg}, line {error.lineno}") from error
-    functions = {n.name: n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef)}
-    if function and function not in functions:
-        raise ValueError(f"has no function '{function}', it has {', '.join(functions) or 'none'}")
-    if function:
-        tree = functions[function]
-    elif (
-        sum("Config" in ast.unparse(f.returns or ast.Constant("")) for f in functions.values()) > 1
-    ):
-        raise ValueError(f"name one of its functions, FILE:{next(iter(functions))} for example")
     sections: dict[str, dict[str, Any]] = {}
-    for node in ast.walk(tree):
+    for node in ast.walk(_part_of_python(text, function)):
         if isinstance(node, ast.Call):
             called = ast.unparse(node.func)
             section = {"ParallelismConfig": "parallelism", "TrainingConfig": "training"}
@@ -145,6 +140,22 @@ def _of_python(text: str, function: str) -> dict[str, dict[str, Any]]:
     return sections
 
 
+def _part_of_python(text: str, function: str) -> ast.AST:
+    """The tree of a function, or of a module that has no more than one of configurations."""
+    try:
+        tree = ast.parse(text)
+    except SyntaxError as error:
+        raise ValueError(f"is no Python: {error.msg}, line {error.lineno}") from error
+    functions = {f.name: f for f in ast.walk(tree) if isinstance(f, ast.FunctionDef)}
+    if function and function not in functions:
+        raise ValueError(f"has no function '{function}', it has {', '.join(functions) or 'none'}")
+    if function:
+        return functions[function]
+    if sum("Config" in ast.unparse(f.returns or ast.Constant("")) for f in functions.values()) > 1:
+        raise ValueError(f"name one of its functions, FILE:{next(iter(functions))} for example")
+    return tree
+
+
 def _keywords(call: ast.Call) -> dict[str, Any]:
     return {word.arg: _value(word.arg, word.value) for word in call.keywords if word.arg}
 
@@ -159,43 +170,56 @@ def _value(name: str, node: ast.expr) -> Any:
 def read(told: Told, facts: JobFacts) -> Recipe:
     """The recipe of sections."""
     words: TitanParallelism = told.words["parallelism"]
-    tensor = words.tensor_parallel_degree
-    context = words.context_parallel_degree
     pipeline = words.pipeline_parallel_degree
-    data = divided(WHERE, facts.devices, tensor * context * pipeline, "devices")
+    data = divided(
+        WHERE,
+        facts.devices,
+        words.tensor_parallel_degree * words.context_parallel_degree * pipeline,
+        "devices",
+    )
+    is_sharded = _is_sharded(told, words, facts, data)
+    micro = _samples(told.words["training"], facts, words, pipeline > 1)
+    parts = micro_batches(WHERE, facts, data, told.sizes.get("batch"), micro)
+    schedule = _schedule(told, words)
+    return Recipe(
+        tensor=words.tensor_parallel_degree,
+        context=words.context_parallel_degree,
+        expert=words.expert_parallel_degree,
+        data=data,
+        rest="sequence"
+        if words.tensor_parallel_degree > 1 and words.enable_sequence_parallel
+        else "replicas",
+        pipeline=pipeline,
+        layout=_layout(words, facts, schedule) if pipeline > 1 else (),
+        micro_batches=parts,
+        schedule=schedule if pipeline > 1 else ACCUMULATING if parts > 1 else "",
+        sharding="parameters" if is_sharded else "",
+        gathers_again=not is_sharded
+        or words.fsdp_reshard_after_forward == "always"
+        or (words.fsdp_reshard_after_forward == "default" and pipeline == 1),
+        recomputation=RECOMPUTED.get(told.words["activation_checkpoint"].mode, ""),
+    )
+
+
+def _is_sharded(told: Told, words: TitanParallelism, facts: JobFacts, data: int) -> bool:
+    """Whether parameters are sharded over so many replicas, all of them."""
     copies = words.data_parallel_replicate_degree
     shards = words.data_parallel_shard_degree
     if copies * (data // copies if shards < 0 else shards) != data:
         raise ValueError(
             f"{WHERE}: {copies} times {shards} data parallel, {data} are left of {facts.devices} devices"
         )
-    is_sharded = copies != data or context > 1
+    is_sharded = copies != data or words.context_parallel_degree > 1
     if is_sharded and copies > 1:
         told.unread.append(f"{copies} copies of sharded parameters: one, sharded over {data}")
-    micro = _samples(told.words["training"], facts, words, pipeline > 1)
-    parts = micro_batches(WHERE, facts, data, told.sizes.get("batch"), micro)
-    schedule = words.pipeline_parallel_schedule
-    if pipeline > 1 and schedule not in SCHEDULES:
-        told.unread.append(f"pipeline_parallel_schedule {schedule}: 1F1B")
-    named = SCHEDULES.get(schedule, "one_f_one_b")
-    is_sequence = tensor > 1 and words.enable_sequence_parallel
-    resharding = words.fsdp_reshard_after_forward
-    return Recipe(
-        tensor=tensor,
-        context=context,
-        expert=words.expert_parallel_degree,
-        data=data,
-        rest="sequence" if is_sequence else "replicas",
-        pipeline=pipeline,
-        layout=_layout(words, facts, named) if pipeline > 1 else (),
-        micro_batches=parts,
-        schedule=named if pipeline > 1 else ACCUMULATING if parts > 1 else "",
-        sharding="parameters" if is_sharded else "",
-        gathers_again=not is_sharded
-        or resharding == "always"
-        or (resharding == "default" and pipeline == 1),
-        recomputation=RECOMPUTED.get(told.words["activation_checkpoint"].mode, ""),
-    )
+    return is_sharded
+
+
+def _schedule(told: Told, words: TitanParallelism) -> str:
+    name = words.pipeline_parallel_schedule
+    if words.pipeline_parallel_degree > 1 and name not in SCHEDULES:
+        told.unread.append(f"pipeline_parallel_schedule {name}: 1F1B")
+    return SCHEDULES.get(name, "one_f_one_b")
 
 
 def _samples(
@@ -210,23 +234,28 @@ def _samples(
 
 
 def _layout(words: TitanParallelism, facts: JobFacts, schedule: str) -> tuple[str, ...]:
-    if parts := words.module_fqns_per_model_part:
-        letters = tuple("".join(map(_letter, part)) for part in parts)
+    if words.module_fqns_per_model_part:
+        named = words.module_fqns_per_model_part
+        letters = tuple("".join(map(_letter, part)) for part in named)
     else:
-        ends = (
-            words.pipeline_parallel_first_stage_less_layers,
-            words.pipeline_parallel_last_stage_less_layers,
-        )
-        several = 1 if schedule in ("one_f_one_b", "gpipe") else 2
-        stages = words.pipeline_parallel_degree * several
-        if per_stage := words.pipeline_parallel_layers_per_stage:
-            stages = -(-(facts.layers + sum(ends)) // per_stage)
-        letters = even_layout(stages, facts.layers, *ends)
+        letters = _even_layout(words, facts, 1 if schedule in ("one_f_one_b", "gpipe") else 2)
     divided(WHERE, len(letters), words.pipeline_parallel_degree, "stages")
     if schedule != "zb_v":
         return letters
     turn = len(letters) // 2  # the two stages at the turn are one here
     return *letters[: turn - 1], letters[turn - 1] + letters[turn], *letters[turn + 1 :]
+
+
+def _even_layout(words: TitanParallelism, facts: JobFacts, per_group: int) -> tuple[str, ...]:
+    """With as many layers in every stage but the first and the last."""
+    ends = (
+        words.pipeline_parallel_first_stage_less_layers,
+        words.pipeline_parallel_last_stage_less_layers,
+    )
+    stages = words.pipeline_parallel_degree * per_group
+    if per_stage := words.pipeline_parallel_layers_per_stage:
+        stages = -(-(facts.layers + sum(ends)) // per_stage)
+    return even_layout(stages, facts.layers, *ends)
 
 
 def _letter(name: str) -> str:

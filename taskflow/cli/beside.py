@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from taskflow.cli.inputs import find_costs
 from taskflow.cli.machine import find_machine
@@ -58,28 +58,43 @@ def simulate_beside(options: argparse.Namespace) -> int:
     Raises:
         ValueError: there is one model, the strategy is no rule, or another option asks for something else.
     """
+    _check(options)
     models = [options.model, *options.others]
-    if len(models) < 2 or not options.beside:
+    machine = find_machine(options.machine, options.nodes, options.devices and options.devices[0])
+    costs = find_costs(options.costs, machine)
+    graphs = _graphs(models, options.arguments)
+    strategies = {job: RULES[options.strategy](graph, machine) for job, graph in graphs.items()}
+    _show(models, *compare(graphs, strategies, machine, costs))
+    return 0
+
+
+def _graphs(models: Sequence[str], arguments: Sequence[str]) -> dict[str, Graph]:
+    """Those of jobs a, b, ..."""
+    return {chr(ord("a") + k): build_model(model, arguments) for k, model in enumerate(models)}
+
+
+def _check(options: argparse.Namespace) -> None:
+    if not options.others or not options.beside:
         raise ValueError("--beside: give two models or more, and this option")
     if options.strategy not in RULES:
         raise ValueError(f"--beside: --strategy is a rule, not {options.strategy}")
     if options.lengths or options.parts or options.jitter or len(options.devices or ()) > 1:
         raise ValueError("--beside: leave out --lengths, --parts, --jitter and several --devices")
-    devices = options.devices and options.devices[0]
-    machine = find_machine(options.machine, options.nodes, devices)
-    costs = find_costs(options.costs, machine)
-    graphs = {
-        chr(ord("a") + k): build_model(model, options.arguments) for k, model in enumerate(models)
-    }
-    strategies = {job: RULES[options.strategy](graph, machine) for job, graph in graphs.items()}
-    alone, together, bound = compare(graphs, strategies, machine, costs)
+
+
+def _show(
+    models: Sequence[str], alone: Mapping[str, float], together: Mapping[str, float], bound: float
+) -> None:
     total = sum(alone.values())
-    rows = [
-        *((f"{job} alone: {m}", alone[job]) for job, m in zip(alone, models, strict=True)),
-        ("one after the other", total),
-        *((f"together, {order}", seconds) for order, seconds in together.items()),
-        ("no order is below", bound),
-    ]
-    table = [(name, describe_seconds(value), f"{value / total:.3f}") for name, value in rows]
-    show_table([(f"a step, of {STEPS} in a row", "", "of the sum"), *table])
-    return 0
+    seconds = {
+        f"{job} alone: {model}": alone[job] for job, model in zip(alone, models, strict=True)
+    }
+    seconds["one after the other"] = total
+    seconds |= {f"together, {what}": together[what] for what in together}
+    seconds["no order is below"] = bound
+    show_table(
+        [
+            (f"a step, of {STEPS} in a row", "", "of the sum"),
+            *((what, describe_seconds(s), f"{s / total:.3f}") for what, s in seconds.items()),
+        ]
+    )

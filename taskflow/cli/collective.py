@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,7 +18,7 @@ from taskflow.collective.price import CollectiveCosts, GroupPrices, tried
 from taskflow.machine import MachineModel
 from taskflow.machine.library import LIBRARY
 from taskflow.report.console import make_console, print_table
-from taskflow.tasks.moves import even_outline
+from taskflow.tasks.moves import Outline, even_outline
 
 # Bytes that a ring moves of all, by each member, as nccl-tests counts bus bandwidth: (of two, of one) (n - 1) / n.
 _ROUNDS = {"all-reduce": 2, "reduce": 0, "broadcast": 0}
@@ -85,24 +85,34 @@ def _run(options: argparse.Namespace) -> int:
 
 def price(machine: MachineModel, name: str, size: int) -> Iterator[Priced]:
     """A collective of `size` bytes among all devices, by every protocol of the library and every own algorithm."""
-    group = CollectiveCosts(machine).prices(tuple(range(len(machine.devices))))
-    own_costs = CollectiveCosts(machine.with_library("own")).prices(
-        tuple(range(len(machine.devices)))
-    )
+    devices = tuple(range(len(machine.devices)))
+    group = CollectiveCosts(machine).prices(devices)
+    by_steps = CollectiveCosts(machine.with_library("own")).prices(devices)
     bus = bus_bytes(name, size, group.group.count)
-    chosen = group.choose(name, size)
-    called = _calls(group, machine, name, size)
+    chosen = group.choose(name, size).algorithm
+    yield from _prices_of_library(_calls(group, machine, name, size), bus, chosen == LIBRARY)
+    outline = even_outline(name, by_steps.group.hosts, size)
+    yield from _prices_of_algorithms(by_steps, outline, bus, chosen)
+
+
+def _prices_of_library(called: Sequence[Call], bus: float, is_chosen: bool) -> Iterator[Priced]:
+    """Of its calls; `is_chosen`: the one that is expected to be the fastest is what the devices use."""
     best = min((float(call.expected[0]) for call in called), default=0.0)
     for call in called:
         seconds = float(call.seconds[0])
         expected = float(call.expected[0])
-        is_chosen = chosen.algorithm == LIBRARY and expected == best
         label = f"{call.protocol.algorithm}, {call.protocol.protocol}"
-        yield Priced("nccl", label, seconds, bus / seconds, expected, is_chosen)
-    outline = even_outline(name, own_costs.group.hosts, size)
+        yield Priced(
+            "nccl", label, seconds, bus / seconds, expected, is_chosen and expected == best
+        )
+
+
+def _prices_of_algorithms(
+    prices: GroupPrices, outline: Outline, bus: float, chosen: str
+) -> Iterator[Priced]:
     for algorithm in tried(outline):
-        seconds = own_costs.seconds_of(outline, algorithm)
-        yield Priced("own", algorithm, seconds, bus / seconds, None, chosen.algorithm == algorithm)
+        seconds = prices.seconds_of(outline, algorithm)
+        yield Priced("own", algorithm, seconds, bus / seconds, None, chosen == algorithm)
 
 
 def bus_bytes(name: str, size: int, members: int) -> float:

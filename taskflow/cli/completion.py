@@ -83,12 +83,7 @@ def _bash(parser: argparse.ArgumentParser) -> str:
     """bash: a function that looks at the word before, then at the subcommand."""
     commands = _commands(parser)
     values = "\n".join(_cases((name, " ".join(choices())) for name, choices in NAMES.items()))
-    words = "\n".join(
-        _cases(
-            (name, " ".join(s for a in _options(command) for s in a.option_strings))
-            for name, command in commands.items()
-        )
-    )
+    words = "\n".join(_cases((name, _flags(command)) for name, command in commands.items()))
     models = " ".join(f"ops.models.{name}:build" for name in MODELS)
     return f"""_taskflow() {{
     local word="${{COMP_WORDS[COMP_CWORD]}}" before="${{COMP_WORDS[COMP_CWORD-1]}}" names=
@@ -108,6 +103,10 @@ def _bash(parser: argparse.ArgumentParser) -> str:
 COMP_WORDBREAKS="${{COMP_WORDBREAKS//:}}"
 complete -o filenames -F _taskflow taskflow
 """
+
+
+def _flags(command: argparse.ArgumentParser) -> str:
+    return " ".join(flag for action in _options(command) for flag in action.option_strings)
 
 
 def _cases(pairs: Iterator[tuple[str, str]]) -> Iterator[str]:
@@ -131,21 +130,21 @@ def _fish(parser: argparse.ArgumentParser) -> str:
         )
     for name, command in commands.items():
         for action in _options(command):
-            flags = " ".join(
-                f"-l {s[2:]}" if s.startswith("--") else f"-s {s[1:]}"
-                for s in action.option_strings
-            )
-            choices = next((NAMES[s]() for s in action.option_strings if s in NAMES), [])
-            takes = (
-                f" -x -a {shlex.quote(' '.join(choices))}"
-                if choices
-                else " -r" * (action.nargs != 0)
-            )
-            about = shlex.quote((action.help or "").replace("%%", "%"))
             lines.append(
-                f"complete -c taskflow -n '__fish_seen_subcommand_from {name}' {flags}{takes} -d {about}"
+                f"complete -c taskflow -n '__fish_seen_subcommand_from {name}' {_fish_option(action)}"
             )
     return "\n".join(lines) + "\n"
+
+
+def _fish_option(action: argparse.Action) -> str:
+    """Its flags, what it takes and what it is for."""
+    flags = " ".join(
+        f"-l {s[2:]}" if s.startswith("--") else f"-s {s[1:]}" for s in action.option_strings
+    )
+    choices = next((NAMES[s]() for s in action.option_strings if s in NAMES), [])
+    takes = f" -x -a {shlex.quote(' '.join(choices))}" if choices else " -r" * (action.nargs != 0)
+    about = shlex.quote((action.help or "").replace("%%", "%"))
+    return f"{flags}{takes} -d {about}"
 
 
 SCRIPTS = {"bash": _bash, "fish": _fish, "zsh": _zsh}

@@ -43,8 +43,7 @@ def add_parser(commands: Commands) -> None:
 def _costs(options: argparse.Namespace) -> int:
     problem = read_problem(options)
     trace = read_trace(options.trace)
-    plan = find_plan(options, problem)
-    _, rows = plan.apply(problem.graph, problem.machine, problem.costs)
+    _, rows = find_plan(options, problem).apply(problem.graph, problem.machine, problem.costs)
     costs, matches = trace_costs(trace, rows, options.rank)
     predicted = simulate(rows, costs).seconds
     if options.out:
@@ -52,12 +51,20 @@ def _costs(options: argparse.Namespace) -> int:
     if options.out_machine:
         costs.machine.save(options.out_machine)
     if options.json:
-        table = {"seconds": trace.seconds, "predicted_seconds": predicted}
-        show_data("costs", {**table, "classes": [match._asdict() for match in matches]})
+        show_data(
+            "costs",
+            {
+                "seconds": trace.seconds,
+                "predicted_seconds": predicted,
+                "classes": [match._asdict() for match in matches],
+            },
+        )
         return 0
     show_table(match_table(matches, trace))
-    traced = describe_seconds(trace.seconds)
-    show(f"\na step took {traced}, with these costs it takes {describe_seconds(predicted)}")
+    show(
+        f"\na step took {describe_seconds(trace.seconds)}, "
+        f"with these costs it takes {describe_seconds(predicted)}"
+    )
     for path in filter(None, (options.out, options.out_machine)):
         show(f"written: {path}")
     return 0

@@ -10,6 +10,7 @@ from taskflow.bridges.making import PlanMaker
 from taskflow.bridges.nearest import SaidPlans
 from taskflow.cli.data import add_json, show_data
 from taskflow.cli.inputs import (
+    Problem,
     add_problem,
     add_schedule,
     add_strategy,
@@ -18,6 +19,7 @@ from taskflow.cli.inputs import (
 )
 from taskflow.cli.output import output_file, show, write
 from taskflow.cli.types import Commands, positive_seconds
+from taskflow.schedule.plan import Plan
 from taskflow.searching import search
 
 SECONDS = 60.0  # of --nearest
@@ -54,34 +56,43 @@ def add_parser(commands: Commands) -> None:
 def _export(options: argparse.Namespace) -> int:
     problem = read_problem(options)
     plan = find_plan(options, problem)
-    graph = problem.graph
-    machine = problem.machine
-    costs = problem.costs
-    if options.nearest and options.to not in SYSTEMS:
-        raise ValueError(f"--nearest: {options.to} says every plan")
     if options.nearest:
-        sayable = SaidPlans(SYSTEMS[options.to], PlanMaker(graph, machine))
-        plan = search(
-            graph,
-            machine,
-            costs,
-            starts={"nearest": plan},
-            seconds=options.seconds,
-            space=sayable,
-            moves=sayable.moves,
-        ).plan
-    exported = export_plan(graph, plan, machine, costs, options.to)
+        plan = _nearest(plan, problem, options)
+    exported = export_plan(problem.graph, plan, problem.machine, problem.costs, options.to)
     if options.out:
         write(options.out, exported.text, is_told=not options.json)
     if options.json:
-        unsaid = [{"what": part.what, "seconds": part.seconds} for part in exported.unsaid]
-        seconds = exported.outcome.with_room
-        planned = exported.original.with_room
-        said = {"system": exported.system, "text": exported.text, "seconds": seconds}
-        show_data("export", {**said, "planned_seconds": planned, "unsaid": unsaid})
+        show_data(
+            "export",
+            {
+                "system": exported.system,
+                "text": exported.text,
+                "seconds": exported.outcome.with_room,
+                "planned_seconds": exported.original.with_room,
+                "unsaid": [
+                    {"what": part.what, "seconds": part.seconds} for part in exported.unsaid
+                ],
+            },
+        )
     elif options.out:
         show(str(exported))
     else:
         show(exported.text)
         sys.stderr.write(f"{exported}\n")
     return 0
+
+
+def _nearest(plan: Plan, problem: Problem, options: argparse.Namespace) -> Plan:
+    """The fastest plan that the other system can say, searched for from the one nearest to this."""
+    if options.to not in SYSTEMS:
+        raise ValueError(f"--nearest: {options.to} says every plan")
+    sayable = SaidPlans(SYSTEMS[options.to], PlanMaker(problem.graph, problem.machine))
+    return search(
+        problem.graph,
+        problem.machine,
+        problem.costs,
+        starts={"nearest": plan},
+        seconds=options.seconds,
+        space=sayable,
+        moves=sayable.moves,
+    ).plan

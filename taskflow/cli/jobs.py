@@ -101,22 +101,26 @@ class JobProblem:
 
     def better(self, result: SearchResult) -> str:
         """What a search among these found in the words of the system; and the best order, if that has none for it."""
-        system = self.file.system
-        baseline = result.baseline_seconds[self.name]
+        text = self._faster(result)
         best = result.seconds
-        text = f"{system} can say no plan that was found to be faster\n"
-        if best < baseline:
-            gain = f"{baseline / best - 1:.1%} faster than {self.name}"
-            gain = gain if isfinite(baseline) else f"fits into memory, as {self.name} does not"
-            words = said_in(SYSTEMS[system], self._maker, result.plan, self._costs).text
-            text = f"{describe_seconds(best)} a step, {gain}:\n\n{words}"
-        graph = self._maker.layers.graph
-        machine = self._maker.machine
         for recipe in orders(recognise(result.plan, self._maker)[0]):
-            outcome = judged(graph, machine, self._costs, self._maker.plan(recipe))
+            outcome = judged(
+                self._maker.layers.graph, self._maker.machine, self._costs, self._maker.plan(recipe)
+            )
             if outcome.seconds < best:
                 gain = f"{result.seconds / outcome.seconds - 1:.1%} faster still"
-                order = f"in the order {recipe.schedule}, which {system} cannot say"
+                order = f"in the order {recipe.schedule}, which {self.file.system} cannot say"
                 text += f"{order}: {describe_seconds(outcome.seconds)} a step, {gain}\n"
                 best = outcome.seconds
         return text.rstrip()
+
+    def _faster(self, result: SearchResult) -> str:
+        """What was found in the words of the system, if it is faster than the job."""
+        system = self.file.system
+        baseline = result.baseline_seconds[self.name]
+        if result.seconds >= baseline:
+            return f"{system} can say no plan that was found to be faster\n"
+        gain = f"{baseline / result.seconds - 1:.1%} faster than {self.name}"
+        gain = gain if isfinite(baseline) else f"fits into memory, as {self.name} does not"
+        words = said_in(SYSTEMS[system], self._maker, result.plan, self._costs).text
+        return f"{describe_seconds(result.seconds)} a step, {gain}:\n\n{words}"

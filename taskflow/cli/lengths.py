@@ -38,16 +38,7 @@ def simulate_lengths(options: argparse.Namespace) -> int:
     """
     if options.strategy not in RULES:
         raise ValueError(f"--lengths: --strategy is a rule, not {options.strategy}")
-    devices = options.devices and options.devices[0]
-    machine = find_machine(options.machine, options.nodes, devices)
-    costs = find_costs(options.costs, machine)
-    seconds: dict[str, list[float]] = {options.strategy: [], EVEN: []}
-    for lengths in read_lengths(options.lengths):
-        graph = build_model(options.model, [*options.arguments, f"lengths={lengths}"])
-        strategy = RULES[options.strategy](graph, machine)
-        plans = {options.strategy: strategy, EVEN: even_work(graph, machine, strategy)}
-        for name, plan in plans.items():
-            seconds[name].append(simulate(lower(graph, plan, machine), costs).seconds)
+    seconds = _seconds_of_batches(options)
     rows = [
         (name, *(describe_seconds(f(steps)) for f in (fmean, min, median, max)))
         for name, steps in seconds.items()
@@ -56,3 +47,17 @@ def simulate_lengths(options: argparse.Namespace) -> int:
     title = f"steps of {len(seconds[EVEN])} batches", "mean", "least", "median", "most"
     show_table([title, *rows, ("equal work is faster by", f"{faster:.2f}", "", "", "")])
     return 0
+
+
+def _seconds_of_batches(options: argparse.Namespace) -> dict[str, list[float]]:
+    """By the strategy as it is, and with parts of equal work."""
+    machine = find_machine(options.machine, options.nodes, options.devices and options.devices[0])
+    costs = find_costs(options.costs, machine)
+    seconds: dict[str, list[float]] = {options.strategy: [], EVEN: []}
+    for lengths in read_lengths(options.lengths):
+        graph = build_model(options.model, [*options.arguments, f"lengths={lengths}"])
+        strategy = RULES[options.strategy](graph, machine)
+        plans = {options.strategy: strategy, EVEN: even_work(graph, machine, strategy)}
+        for name in plans:
+            seconds[name].append(simulate(lower(graph, plans[name], machine), costs).seconds)
+    return seconds

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -16,12 +17,13 @@ from taskflow.cli.model import build_model
 from taskflow.cli.types import Commands
 from taskflow.cli.validate import validate
 from taskflow.comm.transport import connect
+from taskflow.core.columns import Array
 from taskflow.core.text import printable
 from taskflow.cost.measure import measure_machine
 from taskflow.cost.measure_gpu import measure_host_link
 from taskflow.cost.model import CostModel
 from taskflow.lowering import lower
-from taskflow.machine import MachineModel
+from taskflow.machine import Device, MachineModel
 from taskflow.machine.machinefile import preset_names
 from taskflow.machine.nccl_tests import with_nccl_tests
 from taskflow.machine.topology import of_name
@@ -107,24 +109,27 @@ def find_machine(name: str, nodes: int | None = None, devices: int | None = None
 
 def describe_machine(machine: MachineModel) -> str:
     """Tables of the devices, the links and the transfers of a machine; equal ones are one line."""
-    devices: dict[str, int] = {}
-    for device in machine.devices:
-        rates = {"float32": device.flops_per_second, **device.rates}
-        peaks = ", ".join(f"{rate / 1e12:.4g} {dtype}" for dtype, rate in rates.items())
-        key = f"{device.kind:8s} {device.memory_bytes / 2**30:9.1f} {device.memory_bandwidth / 1e9:9.1f}"
-        key += f" {device.overhead_seconds * 1e6:9.2f}  {peaks}"
-        devices[key] = devices.get(key, 0) + 1
+    devices = Counter(map(_device_text, machine.devices))
     lines = [
         f"{printable(machine.name)}: {len(machine.devices)} devices on {len(machine.hosts)} hosts, "
         f"{len(machine.links)} links"
     ]
     lines += ["", f"devices  {'kind':8s} {'GiB':>9s} {'GB/s':>9s} {'launch us':>9s}  peak Tflop/s"]
-    lines += [f"{count:7d}  {key}" for key, count in devices.items()]
+    lines += [f"{count:7d}  {text}" for text, count in devices.items()]
     lines += [
         "",
         f"  pairs  {'transfers between devices':25s} {'GB/s':>9s} {'us':>9s} {'links':>6s}",
     ]
     return "\n".join(lines + _transfer_lines(machine) + _library_lines(machine)) + "\n"
+
+
+def _device_text(device: Device) -> str:
+    rates = {"float32": device.flops_per_second, **device.rates}
+    peaks = ", ".join(f"{rate / 1e12:.4g} {dtype}" for dtype, rate in rates.items())
+    return (
+        f"{device.kind:8s} {device.memory_bytes / 2**30:9.1f} {device.memory_bandwidth / 1e9:9.1f}"
+        f" {device.overhead_seconds * 1e6:9.2f}  {peaks}"
+    )
 
 
 def _library_lines(machine: MachineModel) -> list[str]:
@@ -145,21 +150,28 @@ def _library_lines(machine: MachineModel) -> list[str]:
 
 def _transfer_lines(machine: MachineModel) -> list[str]:
     """How many ordered pairs of devices have which bandwidth, latency and number of links."""
-    host = np.array([d.host for d in machine.devices])
-    apart = ~np.eye(len(host), dtype=bool)
-    is_remote = (host[:, None] != host)[apart]
-    hops = (machine.routes >= 0).sum(axis=2)[apart]
-    rows = np.stack(
-        [is_remote, machine.bandwidth[apart], machine.latency_seconds[apart].round(12), hops],
-        axis=1,
-    )
     lines = []
     for (remote, rate, wait, hop), count in zip(
-        *np.unique(rows, axis=0, return_counts=True), strict=True
+        *np.unique(_transfers(machine), axis=0, return_counts=True), strict=True
     ):
         where = "from host to host" if remote else "within a host"
         lines.append(f"{count:7d}  {where:25s} {rate / 1e9:9.3f} {wait * 1e6:9.2f} {hop:6.0f}")
     return lines
+
+
+def _transfers(machine: MachineModel) -> Array:
+    """(pairs, 4): whether between hosts, bytes a second, seconds and links of every ordered pair of devices."""
+    host = np.array([d.host for d in machine.devices])
+    apart = ~np.eye(len(host), dtype=bool)
+    return np.stack(
+        [
+            (host[:, None] != host)[apart],
+            machine.bandwidth[apart],
+            machine.latency_seconds[apart].round(12),
+            (machine.routes >= 0).sum(axis=2)[apart],
+        ],
+        axis=1,
+    )
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -189,12 +201,17 @@ def measure_kernels(machine: MachineModel, models: Sequence[str], file: str) -> 
         graph = build_model(model, [])
         costs.seconds(lower(graph, single_device(graph, machine), machine))
     is_gpu = machine.devices[0].kind == "cuda"
-    choices = (costs.choices(make_backend().name(0)) if is_gpu else None) or Choices()
+    choices = costs.choices(make_backend().name(0)) if is_gpu else None
+    return "\n".join(_choice_lines(choices or Choices())) + "\n"
+
+
+def _choice_lines(choices: Choices) -> list[str]:
+    if not choices.seconds:
+        return ["", "kernels: there are no two for one thing"]
     lines = ["", f"{'':8s} {'library us':>11s} {'own us':>9s}"]
     for key, by in sorted(choices.seconds.items()):
         lines.append(f"{choices.way(key):8s} {by[LIBRARY] * 1e6:11.1f} {by[OWN] * 1e6:9.1f}  {key}")
-    said = lines if len(lines) > 2 else ["", "kernels: there are no two for one thing"]
-    return "\n".join(said) + "\n"
+    return lines
 
 
 def _report_host_link() -> None:

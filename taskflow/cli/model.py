@@ -35,23 +35,30 @@ def build_model(
         ValueError: there is no such module or function, its arguments are others, it fails, or gives no graph.
     """
     if model.endswith(".json"):
-        model, arguments = CONFIGURED, [f"config={model}", *arguments]
-    module_name, colon, name = model.rpartition(":")
-    if not colon or not module_name or not name:
-        raise ValueError(f"model '{model}': is MODULE:FUNCTION or FILE.json")
+        arguments = [f"config={model}", *arguments]
+        model = CONFIGURED
     where = f"model '{model}'"
-    function = _function(where, _module(where, module_name), name)
-    takes = inspect.signature(function).parameters
-    chosen = {name: value for name, value in (sizes or {}).items() if name in takes}
-    chosen |= dict(_argument(text) for text in arguments)
+    function = _function_of(where, model)
+    takes = inspect.signature(function)
+    sizes = sizes or {}
+    chosen = {name: sizes[name] for name in sizes if name in takes.parameters}
+    chosen |= dict(map(_argument, arguments))
     try:
-        inspect.signature(function).bind(**chosen)
+        takes.bind(**chosen)
     except TypeError as error:
-        raise ValueError(f"{where}: {error}; it takes {inspect.signature(function)}") from error
+        raise ValueError(f"{where}: {error}; it takes {takes}") from error
     graph = _guarded(where, lambda: function(**chosen))
     if not isinstance(graph, Graph):
         raise ValueError(f"{where}: gives a {type(graph).__name__}, not a Graph")
     return graph
+
+
+def _function_of(where: str, model: str) -> Callable[..., Any]:
+    """The function that MODULE:FUNCTION names."""
+    module, _, name = model.rpartition(":")
+    if not module or not name:
+        raise ValueError(f"{where}: is MODULE:FUNCTION or FILE.json")
+    return _function(where, _module(where, module), name)
 
 
 def _argument(text: str) -> tuple[str, Any]:

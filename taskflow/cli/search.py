@@ -22,6 +22,7 @@ from taskflow.cli.sweep import add_sweep, device_counts, is_sweep, sweep
 from taskflow.cli.types import Commands, natural, positive, positive_seconds
 from taskflow.core.system import world_rank
 from taskflow.report.describe import describe_seconds
+from taskflow.schedule.plan import Plan
 from taskflow.searching import PROPOSALS, SearchInterrupted, SearchResult, search
 from taskflow.searching.moves import MOVES
 
@@ -96,10 +97,7 @@ def _run_search(
     problem: Problem, options: argparse.Namespace, said: SaidPlans | None = None
 ) -> SearchResult:
     """Search within the budget of the options, for any plan or those that another system can say."""
-    job = problem.job
-    has_own_start = job and (said or not job.said)  # not in a sweep over all plans
-    starts = {job.name: job.plan} if job and has_own_start else {}
-    starts |= {name: find_start(name, problem) for name in options.start}
+    starts = _starts(problem, options, said)
     has_budget = options.proposals or options.seconds or not said
     with progress_bar() as show_progress:
         begin = time.monotonic()
@@ -124,6 +122,16 @@ def _run_search(
             until_local=options.until_local,
             moves=said.moves if said else MOVES,
         )
+
+
+def _starts(
+    problem: Problem, options: argparse.Namespace, said: SaidPlans | None
+) -> dict[str, Plan]:
+    """The job's plan, but for a sweep over all plans, and those that the options name."""
+    starts = dict[str, Plan]()
+    if (job := problem.job) and (said or not job.said):
+        starts[job.name] = job.plan
+    return starts | {name: find_start(name, problem) for name in options.start}
 
 
 def _described(seconds: float) -> str:

@@ -86,8 +86,10 @@ def sweep(options: argparse.Namespace, find: Callable[[Problem], SearchResult | 
     is_one = options.json and len(counts) < 2 and not options.scale
     for name in ("out", "dot", "task_dot"):
         if getattr(options, name, None) and not (is_one and name == "out"):
-            rule = "writes one plan; --scale, --sensitivities, --pareto, --json and several --devices print cases"
-            raise ValueError(f"--{name.replace('_', '-')} {rule}")
+            raise ValueError(
+                f"--{name.replace('_', '-')} writes one plan; --scale, --sensitivities, --pareto, --json "
+                "and several --devices print cases"
+            )
     options.devices = max(counts, default=None)
     problem = read_problem(options)
     asked = what_if(

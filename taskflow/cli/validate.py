@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import pairwise
+from itertools import chain, pairwise
 from statistics import median
 from typing import NamedTuple
 
@@ -71,19 +71,25 @@ def validate(every: bool = False, as_json: bool = False) -> bool:
     """
     sets = read_published()
     done = [
-        (published, [attempt(row) for row in published.row])
-        for published in (sets if every else sets[:1])
+        (published, [*map(attempt, published.row)]) for published in (sets if every else sets[:1])
     ]
     wrong = [text for published, predictions in done for text in find_wrong(published, predictions)]
     if as_json:
-        data = {"holds": not wrong, "rows": _rows(done), "constants": _constants(done)}
-        show_data("validation", {**data, "wrong": wrong})
+        show_data(
+            "validation",
+            {
+                "holds": not wrong,
+                "rows": _rows(done),
+                "constants": _constants(done),
+                "wrong": wrong,
+            },
+        )
         return not wrong
     for published, predictions in done:
         _print_set(published, predictions)
     sys.stdout.write("\n".join(["", "fitted constants, one a set at most:", *_said(done), ""]))
-    all_of_them = [p for _, predictions in done for p in predictions]
-    sys.stdout.write("\n".join(["", *wrong, _verdict(len(wrong), all_of_them), ""]))
+    of_all = [*chain.from_iterable(predictions for _, predictions in done)]
+    sys.stdout.write("\n".join(["", *wrong, _verdict(len(wrong), of_all), ""]))
     return not wrong
 
 
@@ -134,15 +140,21 @@ def effects_of(published: PublishedSet, constant: FittedConstant, done: Sets) ->
     """By set, what a constant does to the rows of other sets, and to those of other machines in its own."""
     effects = []
     for other, predictions in done:
-        is_own = other is published
+        name = other.name
         served = [p for p in predictions if p.figure is not None and constant.serves(p.row)]
-        if is_own:
+        if other is published:
+            name = f"{name} ({', '.join(constant.also)})"
             served = [p for p in served if p.row.machine in constant.also]
         if not served:
             continue
-        before = [p._replace(figure=predict(p.row, constant)).factor for p in served]
-        name = f"{other.name} ({', '.join(constant.also)})" if is_own else other.name
-        effects.append(Effect(name, len(served), median(before), median(p.factor for p in served)))
+        effects.append(
+            Effect(
+                name,
+                len(served),
+                median(p._replace(figure=predict(p.row, constant)).factor for p in served),
+                median(p.factor for p in served),
+            )
+        )
     return effects
 
 

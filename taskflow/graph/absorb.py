@@ -29,11 +29,15 @@ def absorb(operators: Sequence[Operator], fetched: set[str]) -> list[Operator]:
             readers.setdefault(region.name, []).append(op.name)
     for op in operators:
         if op.kernel.absorb is not None:
-            end = next(k for k, other in enumerate(joined) if other.name == op.name)
-            partner = _partner(op, joined[:end], readers, fetched)
+            before = joined[: _place(op, joined)]
+            partner = _partner(op, before, readers, fetched)
             if partner is not None:
-                joined[: end + 1] = _absorbed(op, *partner, joined[:end])
+                joined[: len(before) + 1] = _absorbed(op, *partner, before)
     return joined
+
+
+def _place(op: Operator, operators: Sequence[Operator]) -> int:
+    return next(k for k, other in enumerate(operators) if other.name == op.name)
 
 
 def _partner(
@@ -57,26 +61,30 @@ def _absorbed(
     What makes the inputs of `op` after the earlier one moves ahead of both, if it reads parameters and states alone and
     nothing between has updated these.
     """
-    place = next(k for k, other in enumerate(before) if other.name == earlier.name)
+    place = _place(earlier, before)
     needed = _names(op.inputs)
-    late = [maker for maker in before[place + 1 :] if not needed.isdisjoint(_names(maker.outputs))]
-    updated = {o.inputs[k].name for o in before[place:] for k in o.writes}
-    read_by_late = [region for maker in late for region in maker.inputs]
-    can_move = all(region.is_persistent for region in read_by_late)
-    if not can_move or not updated.isdisjoint(needed | _names(read_by_late)):
+    late = [o for o in before[place + 1 :] if not needed.isdisjoint(_names(o.outputs))]
+    if not _can_move(late, needed, before[place:]):
         return [*before, op]
-    moved = {maker.name for maker in late}
-    rest = [o for o in before[place + 1 :] if o.name not in moved]
+    rest = [o for o in before[place + 1 :] if needed.isdisjoint(_names(o.outputs))]
     return [*before[:place], *late, _both(op, earlier, kernel), *rest]
+
+
+def _can_move(late: Sequence[Operator], needed: set[str], passed: Sequence[Operator]) -> bool:
+    """Whether `late` may go ahead of others, with all that is `needed` as it was."""
+    read = [region for maker in late for region in maker.inputs]
+    updated = {op.inputs[k].name for op in passed for k in op.writes}
+    return all(region.is_persistent for region in read) and updated.isdisjoint(
+        needed | _names(read)
+    )
 
 
 def _go_together(
     op: Operator, earlier: Operator, readers: Mapping[str, list[str]], fetched: set[str]
 ) -> bool:
     """Whether one reads what the other does, nobody else what `op` reads of it, and both are on the same points."""
-    names = _names(op.inputs)
     between = _names(op.inputs) & _names(earlier.outputs)
-    rest = names - between
+    rest = _names(op.inputs) - between
     before = _names(earlier.inputs)
     return (
         (before <= rest or rest <= before)
@@ -101,19 +109,16 @@ def _dims(op: Operator) -> dict[str, object]:
 
 
 def _both(op: Operator, earlier: Operator, kernel: Kernel) -> Operator:
-    of_op = op.bound.pattern
-    of_earlier = earlier.bound.pattern
     added = [k for k, r in enumerate(op.inputs) if r.name not in _names(earlier.args)]
     remaining = [k for k, r in enumerate(earlier.outputs) if r.name not in _names(op.inputs)]
     inputs = (*earlier.inputs, *(op.inputs[k] for k in added))
-    pattern = Pattern.of(
-        (*of_earlier.inputs, *(of_op.inputs[k] for k in added)),
-        (*(of_earlier.outputs[k] for k in remaining), *of_op.outputs),
-        of_op.fixed | of_earlier.fixed,
-    )
-    shapes = [region.shape for region in inputs]
     bound = bind(
-        f"'{earlier.name}'", pattern, [r.name for r in inputs], shapes, earlier.extents, {}
+        f"'{earlier.name}'",
+        _pattern_of_both(op.bound.pattern, earlier.bound.pattern, added, remaining),
+        [r.name for r in inputs],
+        [r.shape for r in inputs],
+        earlier.extents,
+        {},
     )
     return replace(
         earlier,
@@ -125,4 +130,15 @@ def _both(op: Operator, earlier: Operator, kernel: Kernel) -> Operator:
         * prod(earlier.extents.values())
         / prod(bound.extents.values()),
         members=(*earlier.members, op.name),
+    )
+
+
+def _pattern_of_both(
+    pattern: Pattern, earlier: Pattern, added: Sequence[int], remaining: Sequence[int]
+) -> Pattern:
+    """With these inputs added, and these outputs of the earlier one remaining."""
+    return Pattern.of(
+        (*earlier.inputs, *(pattern.inputs[k] for k in added)),
+        (*(earlier.outputs[k] for k in remaining), *pattern.outputs),
+        pattern.fixed | earlier.fixed,
     )

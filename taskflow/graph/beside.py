@@ -67,17 +67,16 @@ def beside(
     for job in graphs:
         if not job or set("/.") & set(job):
             raise ValueError(f"beside: job '{job}': a name has letters, and no / or .")
-    precisions = {graph.precision for graph in graphs.values()}
-    repeats = {graph.repeat for graph in graphs.values()}
-    if len(precisions) > 1 or len(repeats) > 1:
+    settings = {(graph.precision, graph.repeat) for graph in graphs.values()}
+    if len(settings) > 1:
         raise ValueError("beside: graphs have one precision and one number of steps")
     _check_shared(graphs, shared)
     paces = {job: (steps or {}).get(job, 1) for job in graphs}
-    if unknown := [job for job in steps or {} if job not in graphs]:
-        raise ValueError(f"beside: steps of '{unknown[0]}', which is none of the jobs")
+    for job in steps or {}:
+        if job not in graphs:
+            raise ValueError(f"beside: steps of '{job}', which is none of the jobs")
     other = Graph()
-    (other.precision,) = precisions
-    (other.repeat,) = repeats
+    ((other.precision, other.repeat),) = settings
     other.differentiations = max(graph.differentiations for graph in graphs.values())
 
     def region_in(job: str, region: LogicalRegion) -> LogicalRegion:

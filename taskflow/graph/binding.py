@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import prod
-from typing import SupportsInt
+from typing import NamedTuple, SupportsInt
 
 from taskflow.graph.pattern import BoundPattern, Pattern, Term
-from taskflow.graph.window import AnyWindow, Image, Window
+from taskflow.graph.window import AnyWindow, Image, Window, Windows
 from taskflow.machine.device import check_not_negative
 
 
@@ -17,7 +17,7 @@ def bind(
     input_names: Sequence[str],
     input_shapes: Sequence[tuple[int, ...]],
     sizes: Mapping[str, int],
-    windows: Mapping[str, AnyWindow],
+    windows: Windows,
 ) -> BoundPattern:
     """Give every axis its extent from the input shapes, `sizes` and `windows`, and check that they agree.
 
@@ -29,42 +29,63 @@ def bind(
         raise ValueError(
             f"{where}: pattern '{pattern.text}' has {len(pattern.inputs)} inputs, {len(input_shapes)} were given"
         )
-    extents = _Extents(where)
-    for axis, extent in sizes.items():
-        extents.learn(axis, extent, "sizes")
-    groups: list[tuple[tuple[str, ...], int, str]] = []
-    for term, name, shape in zip(pattern.inputs, input_names, input_shapes, strict=True):
+    extents = _Extents(where, sizes).learn_inputs(
+        _dims_of(where, pattern.inputs, input_names, input_shapes), windows
+    )
+    outputs = [_output_shape(where, term, pattern, extents, windows) for term in pattern.outputs]
+    _check_windows(where, pattern, extents, windows)
+    _check_positive(where, extents)
+    return BoundPattern(
+        pattern,
+        _in_order(pattern, extents, windows),
+        dict(windows),
+        (*input_shapes, *outputs),
+    )
+
+
+class _Dim(NamedTuple):
+    """A dimension of an input.
+
+    Attributes:
+        names: its axes, or the key of its window.
+        extent: in points.
+        source: the region that has it, for messages.
+    """
+
+    names: tuple[str, ...]
+    extent: int
+    source: str
+
+
+def _dims_of(
+    where: str, terms: Sequence[Term], regions: Sequence[str], shapes: Sequence[tuple[int, ...]]
+) -> Iterator[_Dim]:
+    """Those of all inputs in turn; ValueError where a term has another number of them than its region."""
+    for term, region, shape in zip(terms, regions, shapes, strict=True):
         if len(term.dims) != len(shape):
             raise ValueError(
-                f"{where}: term '{term}' has {len(term.dims)} dimensions, region '{name}' has shape {shape}"
+                f"{where}: term '{term}' has {len(term.dims)} dimensions, region '{region}' has shape {shape}"
             )
-        for dim, extent in zip(term.dims, shape, strict=True):
-            if len(dim) != 1:
-                groups.append((dim, extent, f"'{name}'"))
-            elif dim[0] not in windows:
-                extents.learn(dim[0], extent, f"'{name}'")
-    _learn_windows(extents, pattern.inputs, input_shapes, windows)
-    for group in groups:
-        extents.learn_group(*group)
-    of_axis = extents.of_axis
-    shapes = list(input_shapes)
-    for term in pattern.outputs:
-        for axis in (n for d in term.dims for n in d):
-            if axis in windows:
-                raise ValueError(f"{where}: '{axis}' is a window; a window belongs into an input")
-            if axis not in of_axis:
-                stray = _stray_window(pattern, windows)
-                hint = (
-                    f"window '{stray}' follows '{windows[stray].axis}', which stands in no term"
-                    if stray
-                    else ""
-                )
-                raise ValueError(
-                    f"{where}: axis '{axis}' of the output '{term}' has no extent: {hint or 'name it in sizes'}"
-                )
-        shapes.append(tuple(prod(of_axis[n] for n in dim) for dim in term.dims))
-    _check_known(where, pattern, of_axis, windows)
-    return BoundPattern(pattern, _in_order(pattern, of_axis, windows), dict(windows), tuple(shapes))
+        for names, extent in zip(term.dims, shape, strict=True):
+            yield _Dim(names, extent, f"'{region}'")
+
+
+def _output_shape(
+    where: str,
+    term: Term,
+    pattern: Pattern,
+    extents: Mapping[str, int],
+    windows: Windows,
+) -> tuple[int, ...]:
+    """That of an output of this term; ValueError where it has a window, or an axis without an extent."""
+    for axis in term.names:
+        if axis in windows:
+            raise ValueError(f"{where}: '{axis}' is a window; a window belongs into an input")
+        if axis not in extents:
+            raise ValueError(
+                f"{where}: axis '{axis}' of the output '{term}' has no extent: {_hint(pattern, windows)}"
+            )
+    return tuple(prod(extents[axis] for axis in dim) for dim in term.dims)
 
 
 class Bindings:
@@ -82,7 +103,7 @@ class Bindings:
         names: Sequence[str],
         shapes: Sequence[tuple[int, ...]],
         sizes: Mapping[str, int],
-        windows: Mapping[str, AnyWindow],
+        windows: Windows,
     ) -> BoundPattern:
         """`bind` of a pattern as text where inputs `adds` are added to; what was asked before is not read again."""
         key = pattern, adds, tuple(shapes), tuple(sizes.items()), tuple(windows.items())
@@ -188,10 +209,26 @@ def _is_integer(number: SupportsInt) -> bool:
 class _Extents:
     """The extents that are known so far, and where each was learnt."""
 
-    def __init__(self, where: str) -> None:
+    def __init__(self, where: str, sizes: Mapping[str, int]) -> None:
         self.where = where
-        self.of_axis: dict[str, int] = {}
-        self.origin: dict[str, str] = {}
+        self.of_axis = dict(sizes)
+        self.origin = dict.fromkeys(sizes, "sizes")
+
+    def learn_inputs(self, dims: Iterable[_Dim], windows: Windows) -> dict[str, int]:
+        """The extents by all inputs: by dimensions of one axis first, then by windows, then by groups."""
+        others: list[_Dim] = []
+        for dim in dims:
+            if len(dim.names) == 1 and dim.names[0] not in windows:
+                self.learn(dim.names[0], dim.extent, dim.source)
+            else:
+                others.append(dim)
+        for dim in others:
+            if len(dim.names) == 1:
+                self.learn_window(dim, windows[dim.names[0]])
+        for dim in others:
+            if len(dim.names) != 1:
+                self.learn_group(dim)
+        return self.of_axis
 
     def learn(self, axis: str, extent: int, source: str) -> None:
         """`source` says that `axis` has this extent."""
@@ -201,57 +238,48 @@ class _Extents:
             raise ValueError(f"{self.where}: axis '{axis}' is {there} and {here}")
         self.origin.setdefault(axis, source)
 
-    def learn_group(self, dim: tuple[str, ...], extent: int, source: str) -> None:
+    def learn_group(self, dim: _Dim) -> None:
         """In a group one axis may be unknown: it is what is left of the extent."""
-        unknown = [n for n in dim if n not in self.of_axis]
-        points = prod(self.of_axis[n] for n in dim if n in self.of_axis)
-        if len(unknown) == 1 and points and extent % points == 0:
-            self.learn(unknown[0], extent // points, source)
-        elif unknown or points != extent:
+        unknown = [n for n in dim.names if n not in self.of_axis]
+        points = prod(self.of_axis[n] for n in dim.names if n in self.of_axis)
+        if len(unknown) == 1 and points and dim.extent % points == 0:
+            self.learn(unknown[0], dim.extent // points, dim.source)
+        elif unknown or points != dim.extent:
             raise ValueError(
-                f"{self.where}: group '({' '.join(dim)})' has {extent} points in {source}, "
-                f"which does not agree with { {n: self.of_axis.get(n) for n in dim} }"
-                if dim
-                else f"{self.where}: a dimension '1' has {extent} points in {source}"
+                f"{self.where}: group '({' '.join(dim.names)})' has {dim.extent} points in {dim.source}, "
+                f"which does not agree with { {n: self.of_axis.get(n) for n in dim.names} }"
+                if dim.names
+                else f"{self.where}: a dimension '1' has {dim.extent} points in {dim.source}"
+            )
+
+    def learn_window(self, dim: _Dim, window: AnyWindow) -> None:
+        """An axis known only by its window gets its extent from the window's arithmetic; a table says it always."""
+        if window.axis in self.of_axis and not isinstance(window, Image):
+            return
+        if (points := window.axis_extent(dim.extent)) is not None:
+            self.learn(window.axis, points, f"the window of '{dim.names[0]}'")
+        if isinstance(window, Image) and (last := int(window.high.max())) > dim.extent:
+            raise ValueError(
+                f"{self.where}: the image of axis '{window.axis}' reads up to {last} of '{dim.names[0]}', "
+                f"which has {dim.extent} points"
             )
 
 
-def _learn_windows(
-    extents: _Extents,
-    terms: Sequence[Term],
-    shapes: Sequence[tuple[int, ...]],
-    windows: Mapping[str, AnyWindow],
-) -> None:
-    """An axis known only through its window gets its extent from the window's arithmetic; a table says it always."""
-    for term, shape in zip(terms, shapes, strict=True):
-        for dim, extent in zip(term.dims, shape, strict=True):
-            window = windows.get(dim[0]) if len(dim) == 1 else None
-            if window is None:
-                continue
-            if window.axis in extents.of_axis and not isinstance(window, Image):
-                continue
-            if (points := window.axis_extent(extent)) is not None:
-                extents.learn(window.axis, points, f"the window of '{dim[0]}'")
-            if isinstance(window, Image) and (last := int(window.high.max())) > extent:
-                raise ValueError(
-                    f"{extents.where}: the image of axis '{window.axis}' reads up to {last} of '{dim[0]}', "
-                    f"which has {extent} points"
-                )
-
-
-def _stray_window(pattern: Pattern, windows: Mapping[str, AnyWindow]) -> str | None:
-    """A window that follows an axis of no term."""
-    names = {n for t in pattern.inputs + pattern.outputs for d in t.dims for n in d}
-    return next((key for key, window in windows.items() if window.axis not in names), None)
-
-
-def _check_known(
-    where: str, pattern: Pattern, extents: Mapping[str, int], windows: Mapping[str, AnyWindow]
-) -> None:
-    names = {n for t in pattern.inputs for d in t.dims for n in d}
-    grouped = {n for t in pattern.inputs for d in t.dims if len(d) > 1 for n in d}
+def _hint(pattern: Pattern, windows: Windows) -> str:
+    """What to do about an axis without an extent: it may be meant by a window that follows an axis of no term."""
+    names = {name for term in pattern.inputs + pattern.outputs for name in term.names}
     for key, window in windows.items():
-        if key not in names:
+        if window.axis not in names:
+            return f"window '{key}' follows '{window.axis}', which stands in no term"
+    return "name it in sizes"
+
+
+def _check_windows(
+    where: str, pattern: Pattern, extents: Mapping[str, int], windows: Windows
+) -> None:
+    dims = [dim for term in pattern.inputs for dim in term.dims]
+    for key, window in windows.items():
+        if not any(key in dim for dim in dims):
             raise ValueError(
                 f"{where}: window '{key}' stands in no input of the pattern '{pattern.text}'"
             )
@@ -259,18 +287,19 @@ def _check_known(
             raise ValueError(
                 f"{where}: window '{key}' follows axis '{window.axis}', which has no extent"
             )
-        if key in grouped:
+        if any(key in dim and len(dim) > 1 for dim in dims):
             raise ValueError(f"{where}: window '{key}' stands in a group")
+
+
+def _check_positive(where: str, extents: Mapping[str, int]) -> None:
     for axis, extent in extents.items():
         if extent < 1:
             raise ValueError(f"{where}: axis '{axis}' has {extent} points")
 
 
-def _in_order(
-    pattern: Pattern, extents: Mapping[str, int], windows: Mapping[str, AnyWindow]
-) -> dict[str, int]:
+def _in_order(pattern: Pattern, extents: Mapping[str, int], windows: Windows) -> dict[str, int]:
     order: dict[str, int] = {}
-    for name in (n for t in pattern.inputs + pattern.outputs for d in t.dims for n in d):
+    for name in (name for term in pattern.inputs + pattern.outputs for name in term.names):
         axis = windows[name].axis if name in windows else name
         order.setdefault(axis, extents[axis])
     return order

@@ -94,19 +94,28 @@ def add_parts(
         ValueError: no operator makes `region`, or a state has another shape than a part.
     """
     graph = region.graph
-    maker = region.graph.producer(region)
+    maker = graph.producer(region)
     if maker is None:
         raise ValueError(f"add_parts '{name}': no operator makes '{region.name}'")
     term = len(maker.inputs) + [r.name for r in maker.outputs].index(region.name)
-    text = maker.bound.term_text(term)
-    pattern = f"{text}, {', '.join([text.partition(' ')[2] or '.'] * len(states))} ->"
-    sizes = maker.bound.term_sizes(term)
     with graph.following(maker.follows or maker.name):
         graph.launch(
-            name, pattern, [region, *states], kernel=kernel, sizes=sizes, adds=states, flops=flops
+            name,
+            _adding(maker.bound.term_text(term), len(states)),
+            [region, *states],
+            kernel=kernel,
+            sizes=maker.bound.term_sizes(term),
+            adds=states,
+            flops=flops,
         )
     graph.operators[-1] = replace(graph.operators[-1], is_backward=True)
     graph.operators.move_last_behind(maker)
+
+
+def _adding(parts: str, count: int) -> str:
+    """The pattern of what adds a region of this term, its parts in front, to so many of the shape of a part."""
+    part = parts.partition(" ")[2] or "."
+    return f"{parts}, {', '.join([part] * count)} ->"
 
 
 def _find_summing(
@@ -160,14 +169,15 @@ def _by_parts(op: Operator, axis: str, parts: int) -> Operator:
 def _cut_of(op: Operator, k: int, axis: str, is_first: bool) -> int:
     """How argument `k` is cut; `is_first`: the operator sums over samples, and its inputs have no parts yet."""
     term = op.bound.terms[k]
-    where = f"by_parts: '{op.name}'"
     at = next((d for d, names in enumerate(term.dims) if axis in names), WHOLE)
     if k >= len(op.inputs) or not is_first:
         if is_first and at != WHOLE:
-            raise ValueError(f"{where}: '{op.args[k].name}' is no sum over samples")
+            raise ValueError(f"by_parts: '{op.name}': '{op.args[k].name}' is no sum over samples")
         return LEADING
     if at != WHOLE and (axis in {w.axis for w in op.windows.values()} or term.dims[at][0] != axis):
-        raise ValueError(f"{where}: samples of '{op.args[k].name}' do not lie one after the other")
+        raise ValueError(
+            f"by_parts: '{op.name}': samples of '{op.args[k].name}' do not lie one after the other"
+        )
     return at
 
 

@@ -63,19 +63,26 @@ def output_dtypes(
             f"{where}: float32_outputs of its kernel are {kernel.float32_outputs}, it has {count} outputs"
         )
     if dtype is None:
-        floating = [d for d in inputs if is_floating(d)] or list(inputs)
-        if count and not floating:
-            raise ValueError(f"{where}: an operator without inputs names the dtype of its output")
-        wide = (
-            float32_outputs(bound, kernel.float32_outputs)
-            if floating and floating[0] in HALF
-            else ()
-        )
-        return ["float32" if k in wide else floating[0] for k in range(count)]
+        return _dtypes_that_follow(where, inputs, bound, kernel)
     dtypes = [dtype] * count if isinstance(dtype, str) else list(dtype)
     if len(dtypes) != count:
         raise ValueError(f"{where}: {len(dtypes)} dtypes were given for {count} outputs")
     return dtypes
+
+
+def _dtypes_that_follow(
+    where: str, inputs: Sequence[str], bound: BoundPattern, kernel: Kernel
+) -> list[str]:
+    outputs = range(len(bound.pattern.outputs))
+    floating = [dtype for dtype in inputs if is_floating(dtype)] or list(inputs)
+    if not outputs:
+        return []
+    if not floating:
+        raise ValueError(f"{where}: an operator without inputs names the dtype of its output")
+    if floating[0] not in HALF:
+        return [floating[0]] * len(outputs)
+    wide = float32_outputs(bound, kernel.float32_outputs)
+    return ["float32" if k in wide else floating[0] for k in outputs]
 
 
 def float32_outputs(bound: BoundPattern, named: Sequence[int] | None) -> tuple[int, ...]:

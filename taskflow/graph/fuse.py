@@ -31,7 +31,7 @@ from math import prod
 from taskflow.graph.absorb import absorb
 from taskflow.graph.binding import bind
 from taskflow.graph.graph import Graph, LogicalRegion, Operator
-from taskflow.graph.kernel import Join
+from taskflow.graph.kernel import Join, Kernel
 from taskflow.graph.pattern import BoundPattern, Pattern
 from taskflow.graph.precision import casts_parameter, is_cast, is_exact
 from taskflow.graph.rebuild import rebuild
@@ -165,18 +165,10 @@ def _fused(
     Expressions that know no kernel of both, such as sums of gradients, are joined as `more` join expressions. What
     `other` makes besides stays as it is, so the kernel of `other` has to know how.
     """
-    kernels = (op.kernel, other.kernel) if len(other.outputs) == 1 else (other.kernel,)
-    joins = [kernel.join for kernel in kernels if kernel.join]
-    joins = joins or [*(more if op.kernel.expression and other.kernel.expression else ())]
-    if not joins or not _are_alike(op, k, other) or not (is_exact(op) and is_exact(other)):
-        return None
-    kernel = next(
-        (joint for join in joins if (joint := join(op, k, other, is_kept)) is not None), None
-    )
+    kernel = _kernel_of_both(op, k, other, is_kept, more)
     if kernel is None:
         return None
     inputs = (*op.inputs[:k], *other.inputs, *op.inputs[k + 1 :])
-    behind = len(other.inputs) - 1
     bound = _joined_pattern(op, k, other, inputs, is_kept)
     return replace(
         op,
@@ -184,14 +176,26 @@ def _fused(
         bound=bound,
         inputs=inputs,
         outputs=(*op.outputs, *other.outputs[not is_kept :]),
-        writes=tuple(w + behind * (w > k) for w in op.writes),
+        writes=tuple(w + (len(other.inputs) - 1) * (w > k) for w in op.writes),
         orders=_joined_orders(op, k, other, is_kept),
-        flops=sum(one.flops * prod(one.extents.values()) for one in (op, other))
+        flops=(op.flops * prod(op.extents.values()) + other.flops * prod(other.extents.values()))
         / prod(bound.extents.values()),
         work=other.work,
         follows=None if op.follows is None or other.follows is None else op.follows,
         members=(*_members(other), *_members(op)),
     )
+
+
+def _kernel_of_both(
+    op: Operator, k: int, other: Operator, is_kept: bool, more: Sequence[Join]
+) -> Kernel | None:
+    """That of `_fused`."""
+    kernels = (op.kernel, other.kernel) if len(other.outputs) == 1 else (other.kernel,)
+    joins = [kernel.join for kernel in kernels if kernel.join]
+    joins = joins or [*(more if op.kernel.expression and other.kernel.expression else ())]
+    if not joins or not _are_alike(op, k, other) or not (is_exact(op) and is_exact(other)):
+        return None
+    return next(filter(None, (join(op, k, other, is_kept) for join in joins)), None)
 
 
 def _members(op: Operator) -> tuple[str, ...]:
@@ -204,13 +208,14 @@ def _are_alike(op: Operator, k: int, other: Operator) -> bool:
 
     Axes that `other` sums over are not split in the fused operator; `op` may have more that are never split.
     """
-    between, (made, *_) = op.bound.pattern.inputs[k].dims, other.bound.pattern.outputs or (None,)
-    axes = {axis for dim in between for axis in dim}
+    between = op.bound.pattern.inputs[k]
+    (made, *_) = other.bound.pattern.outputs or (None,)
+    axes = set(between.names)
     updated = {op.inputs[w].name for w in op.writes}
     return (
         made is not None
         and op.inputs[k].name == other.outputs[0].name
-        and between == made.dims
+        and between.dims == made.dims
         and axes <= other.extents.keys()
         and axes <= op.extents.keys() <= axes | op.bound.pattern.fixed
         and not (op.windows or other.writes or op.adds)
@@ -224,19 +229,18 @@ def _joined_pattern(
 ) -> BoundPattern:
     mine = op.bound.pattern
     its = other.bound.pattern
-    read, made = (
-        (*mine.inputs[:k], *its.inputs, *mine.inputs[k + 1 :]),
-        its.outputs[not is_kept :],
-    )
     pattern = Pattern.of(
-        read,
-        (*mine.outputs, *made),
+        (*mine.inputs[:k], *its.inputs, *mine.inputs[k + 1 :]),
+        (*mine.outputs, *its.outputs[not is_kept :]),
         mine.fixed | its.fixed | (other.extents.keys() - op.extents.keys()),
     )
-    names = [r.name for r in inputs]
-    shapes = [r.shape for r in inputs]
     return bind(
-        f"'{op.name}'", pattern, names, shapes, {**other.extents, **op.extents}, other.windows
+        f"'{op.name}'",
+        pattern,
+        [r.name for r in inputs],
+        [r.shape for r in inputs],
+        {**other.extents, **op.extents},
+        other.windows,
     )
 
 

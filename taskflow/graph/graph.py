@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import repeat
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -441,10 +442,11 @@ class Graph:
         inputs: Sequence[LogicalRegion],
     ) -> tuple[LogicalRegion, ...]:
         """The new regions of operator `name`: it, or `<name>.0`, `<name>.1`, ..."""
+
         names = [name] if len(dtypes) == 1 else [f"{name}.{k}" for k in range(len(dtypes))]
         axes = bound.axis_names([region.axes for region in inputs])
-        columns = zip(names, bound.shapes[len(inputs) :], dtypes, axes, strict=True)
-        return tuple(self._region(n, shape, t, "value", of) for n, shape, t, of in columns)
+        shapes = bound.shapes[len(inputs) :]
+        return tuple(map(self._region, names, shapes, dtypes, repeat("value"), axes))
 
     @contextmanager
     def following(self, name: str) -> Iterator[None]:

@@ -20,8 +20,7 @@ from dataclasses import replace
 from taskflow.core.numbers import flag, whole
 from taskflow.graph.graph import Graph, Operator
 from taskflow.graph.precision import cast, is_cast
-from taskflow.graph.program_order import ProgramOrder
-from taskflow.graph.rebuild import rebuild
+from taskflow.graph.rebuild import emptied
 from taskflow.graph.recompute import recompute
 
 HOME = "home"  # that of `w` is `w.home`
@@ -55,9 +54,7 @@ def homes(
     again = flag("homes", "again", again)
     gathers = whole("homes", "parts", parts, 1) if again else 1
     wanted = _wanted(graph, names, least_bytes)
-    other = rebuild(graph, graph.operators)
-    operators = other.operators
-    other.operators = ProgramOrder()
+    other, operators = emptied(graph)
     reads = _reads(operators, wanted)
     is_read = {op.inputs[k].name for op in operators for k in reads.get(op.name, ())}
     home: dict[str, Operator] = {}

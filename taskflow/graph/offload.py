@@ -17,7 +17,7 @@ Sources: Rhu et al., "vDNN", MICRO 2016; Zhu et al., "Mist", EuroSys 2025, which
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -25,8 +25,7 @@ from taskflow.backend import Array, Context
 from taskflow.graph.graph import Graph, LogicalRegion, Operator
 from taskflow.graph.kernel import Kernel
 from taskflow.graph.precision import cast, is_cast
-from taskflow.graph.program_order import ProgramOrder
-from taskflow.graph.rebuild import rebuild
+from taskflow.graph.rebuild import emptied
 from taskflow.graph.recompute import forward_operators
 from taskflow.graph.update import launch_beside
 
@@ -67,17 +66,20 @@ def offload(graph: Graph, names: Iterable[str] | str) -> Graph:
     Raises:
         ValueError: there is no such operator, it is not a forward one, or what it makes is updated in place.
     """
-    wanted = [names] if isinstance(names, str) else list(names)
-    regions = {name: graph.regions.get(name) for name in wanted}
-    kept = {name: r for name, r in regions.items() if r and r.is_persistent and r.shape}
-    makers = forward_operators("offload", graph, [n for n in wanted if not _persists(regions[n])])
-    changed = {name: replace(region, is_on_host=True) for name, region in kept.items()}
-    other = rebuild(graph, graph.operators, changed)
-    operators = other.operators
-    other.operators = ProgramOrder()
-    values = [*_values(operators, makers.keys())]
-    lasting = [*_lasting(operators, kept.keys())]
-    return _Offload(other, operators, values, lasting).run()
+    names = [names] if isinstance(names, str) else names
+    regions = {name: graph.regions.get(name) for name in names}
+    makers = forward_operators(
+        "offload", graph, [name for name, r in regions.items() if not _persists(r)]
+    )
+    kept = {
+        name: replace(r, is_on_host=True)
+        for name, r in regions.items()
+        if r and r.is_persistent and r.shape
+    }
+    other, operators = emptied(graph, kept)
+    return _Offload(
+        other, operators, [*_values(operators, makers)], [*_lasting(operators, kept)]
+    ).run()
 
 
 def offloaded(graph: Graph) -> tuple[str, ...]:
@@ -90,41 +92,38 @@ def _persists(region: LogicalRegion | None) -> bool:
     return region is not None and region.is_persistent
 
 
-def _values(operators: Sequence[Operator], makers: Iterable[str]) -> Iterator[Stay]:
+def _values(operators: Sequence[Operator], makers: Collection[str]) -> Iterator[Stay]:
     """What these forward operators make and a backward one reads, in program order."""
     first: dict[str, int] = {}
     for number, op in enumerate(operators):
         for region in op.inputs if op.is_backward else ():
             first.setdefault(region.name, number)
-    names = {*makers}
     made: dict[str, str] = {}
     for number, op in enumerate(operators):
-        for k, region in enumerate(op.outputs if op.name in names else ()):
+        for k, region in enumerate(op.outputs if op.name in makers else ()):
             if region.name in first:
                 made[region.name] = op.name
-                argument = len(op.inputs) + k
-                yield Stay(region, number, first[region.name], number, argument)
+                yield Stay(region, number, first[region.name], number, len(op.inputs) + k)
         for name in (op.inputs[k].name for k in op.writes):
             if name in made:
-                where = f"offload: '{made[name]}' makes '{name}'"
-                raise ValueError(f"{where}, which '{op.name}' updates in place")
+                raise ValueError(
+                    f"offload: '{made[name]}' makes '{name}', which '{op.name}' updates in place"
+                )
 
 
-def _lasting(operators: Sequence[Operator], names: Iterable[str]) -> Iterator[Stay]:
+def _lasting(operators: Sequence[Operator], names: Collection[str]) -> Iterator[Stay]:
     """Of these parameters and states, what is brought for others than casts, by who needs it first."""
-    wanted = {*names}
-    users: dict[str, list[tuple[int, int]]] = {}
+    users: dict[str, list[tuple[int, int]]] = {}  # of a region: operators and their arguments
     updated: set[str] = set()
     for number, op in enumerate(operators):
         for k, region in enumerate(op.inputs):
-            if region.name in wanted and (k in op.writes or not is_cast(op, region.dtype)):
+            if region.name in names and (k in op.writes or not is_cast(op, region.dtype)):
                 users.setdefault(region.name, []).append((number, k))
                 updated |= {region.name} if k in op.writes else set()
-    for name, uses in users.items():
-        begin, k = uses[0]
-        region = operators[begin].inputs[k]
-        end = uses[-1][0]
-        yield Stay(region, begin, end, begin, k, name in updated)
+    for uses in users.values():
+        number, k = uses[0]
+        region = operators[number].inputs[k]
+        yield Stay(region, number, uses[-1][0], number, k, region.name in updated)
 
 
 class _Offload:
@@ -142,15 +141,18 @@ class _Offload:
         self.done: list[Operator] = []  # of `operators`, rewritten
         self.here: dict[str, LogicalRegion] = {}  # name -> what stands for the region now
         self.away: dict[str, LogicalRegion] = {}
-        last = len(operators) - 1
         away = _late([(c.begin, c.end - 1, c.region.size_bytes) for c in values])
         back = _early([(c.end, at + 1, c.region.size_bytes) for c, at in zip(values, away)])
         brought = _early([(c.begin, 0, c.region.size_bytes) for c in lasting])
-        stored = _late([(c.end, last, c.region.size_bytes) for c in lasting])
-        ends = [c.end for c in values], [c.end for c in lasting]
-        begins = [c.begin for c in values], [c.begin for c in lasting]
-        self.before = _in_turn([*zip(back, ends[0], values), *zip(brought, begins[1], lasting)])
-        self.after = _in_turn([*zip(away, begins[0], values), *zip(stored, ends[1], lasting)])
+        stored = _late([(c.end, len(operators) - 1, c.region.size_bytes) for c in lasting])
+        self.before = _in_turn(
+            [(at, c.end, c) for at, c in zip(back, values)]
+            + [(at, c.begin, c) for at, c in zip(brought, lasting)]
+        )
+        self.after = _in_turn(
+            [(at, c.begin, c) for at, c in zip(away, values)]
+            + [(at, c.end, c) for at, c in zip(stored, lasting)]
+        )
 
     def run(self) -> Graph:
         """The graph, with all operators."""

@@ -18,7 +18,7 @@ Takes strings and shapes; gives a `Pattern` and, with shapes, a `BoundPattern` t
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any
@@ -27,7 +27,7 @@ import numpy as np
 
 from taskflow.core.columns import pointers
 from taskflow.core.geometry import REPLICAS, Rect
-from taskflow.graph.window import AnyWindow, Image, Interval, window_row, within
+from taskflow.graph.window import Image, Interval, Windows, window_row, within
 
 Order = tuple[int, ...]  # the dimensions of an argument in memory, slowest first; see `orders`
 
@@ -41,6 +41,15 @@ class Term:
 
     dims: tuple[tuple[str, ...], ...]
     reduction: str = "sum"
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Those of all dimensions in turn."""
+        return tuple(name for dim in self.dims for name in dim)
+
+    def dim_of(self, name: str) -> int | None:
+        """Which dimension has the name; None: none has."""
+        return next((k for k, dim in enumerate(self.dims) if name in dim), None)
 
     def __str__(self) -> str:
         names = [d[0] if len(d) == 1 else f"({' '.join(d)})" if d else "1" for d in self.dims]
@@ -118,17 +127,20 @@ def _parse_term(text: str, pattern: str, fixed: set[str]) -> Term:
     if match := re.fullmatch(r"(sum|max|add)\[(.*)\]", text):
         reduction = match[1]
         text = match[2].strip()
+    term = Term(_parse_dims(text, pattern, fixed), reduction)
+    names = term.names
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise ValueError(f"pattern '{pattern}': axis '{twice}' stands twice in the term '{text}'")
+    if REPLICAS in names:
+        raise ValueError(f"pattern '{pattern}': '{REPLICAS}' is no name of an axis")
+    return term
+
+
+def _parse_dims(text: str, pattern: str, fixed: set[str]) -> tuple[tuple[str, ...], ...]:
+    """The dimensions of a term; axes with a `^` become `fixed`."""
     dims: list[tuple[str, ...]] = []
     group: list[str] | None = None
-    position = 0
-    while position < len(text) and text != ".":
-        match = _TOKEN.match(text, position)
-        if match is None:
-            raise ValueError(
-                f"pattern '{pattern}': cannot read '{text[position:].strip()}' in the term '{text}'"
-            )
-        token = match[1]
-        position = match.end()
+    for token in _tokens(text, pattern):
         if token == "(":
             if group is not None:
                 raise ValueError(
@@ -151,12 +163,19 @@ def _parse_term(text: str, pattern: str, fixed: set[str]) -> Term:
                 group.extend(names)
     if group is not None:
         raise ValueError(f"pattern '{pattern}': ')' is missing in the term '{text}'")
-    flat = [name for dim in dims for name in dim]
-    if twice := next((n for n in flat if flat.count(n) > 1), None):
-        raise ValueError(f"pattern '{pattern}': axis '{twice}' stands twice in the term '{text}'")
-    if REPLICAS in flat:
-        raise ValueError(f"pattern '{pattern}': '{REPLICAS}' is no name of an axis")
-    return Term(tuple(dims), reduction)
+    return tuple(dims)
+
+
+def _tokens(text: str, pattern: str) -> Iterator[str]:
+    position = 0
+    while position < len(text) and text != ".":
+        match = _TOKEN.match(text, position)
+        if match is None:
+            raise ValueError(
+                f"pattern '{pattern}': cannot read '{text[position:].strip()}' in the term '{text}'"
+            )
+        yield match[1]
+        position = match.end()
 
 
 @dataclass(frozen=True, eq=False)
@@ -204,7 +223,7 @@ class BoundPattern:
 
     pattern: Pattern
     extents: Mapping[str, int]
-    windows: Mapping[str, AnyWindow]
+    windows: Windows
     shapes: tuple[tuple[int, ...], ...]
 
     @property
@@ -229,7 +248,7 @@ class BoundPattern:
     @cached_property
     def term_axes(self) -> tuple[frozenset[str], ...]:
         """Per term the axes whose split changes its box."""
-        return tuple(frozenset(self._axis(n) for d in t.dims for n in d) for t in self.terms)
+        return tuple(frozenset(map(self.axis_of, term.names)) for term in self.terms)
 
     @cached_property
     def groups(self) -> tuple[tuple[str, ...], ...]:
@@ -261,9 +280,6 @@ class BoundPattern:
             for term in self.pattern.outputs
         ]
 
-    def _axis(self, name: str) -> str:
-        return self.windows[name].axis if name in self.windows else name
-
     @cached_property
     def made(self) -> tuple[int, ...]:
         """The numbers of the terms of which points may make parts: the outputs, then the inputs that are added to."""
@@ -288,7 +304,7 @@ class BoundPattern:
             np.array(list(self.extents.values()), np.int64),
             pointers([len(t.dims) for t in self.terms]),
             pointers([len(d) for d in dims]),
-            np.array([number[self._axis(n)] for d in dims for n in d], np.int64),
+            np.array([number[self.axis_of(n)] for d in dims for n in d], np.int64),
             np.array([e for shape in self.shapes for e in shape], np.int64),
             np.array(
                 [window_row(w, first.get(w, 0)) for w in windows],

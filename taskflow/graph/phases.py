@@ -28,6 +28,24 @@ class Phase(IntEnum):
 
 def phases_of(operators: Sequence[Operator]) -> list[Phase]:
     """The phase of every operator."""
+    phases = _by_gradients(operators)
+    # of a region: leaders of weight gradients; "": what is waited for
+    readers: dict[str, set[str]] = defaultdict(set)
+    for number, op in reversed(list(enumerate(operators))):
+        leader = op.follows or op.name
+        if phases[number] == Phase.BACKWARD:
+            others = set[str]().union(*(readers[r.name] for r in op.outputs)) - {leader}
+            phases[number] = Phase.BACKWARD if others else Phase.WEIGHT
+        for r in op.inputs if phases[number] != Phase.UPDATE else ():
+            readers[r.name].add(leader if phases[number] == Phase.WEIGHT else "")
+        is_read = any(readers[r.name] for r in op.outputs)
+        if crossing(op) == BACK and phases[number] == Phase.FORWARD and not is_read:
+            phases[number] = Phase.UPDATE
+    return phases
+
+
+def _by_gradients(operators: Sequence[Operator]) -> list[Phase]:
+    """The phases where all gradients count as those of activations, and what is brought for updates as forward."""
     gradients: set[str] = set()
     phases = []
     for op in operators:
@@ -37,17 +55,4 @@ def phases_of(operators: Sequence[Operator]) -> list[Phase]:
         )
         if phases[-1] != Phase.FORWARD:
             gradients.update(r.name for r in op.written if not r.is_persistent or op.is_backward)
-    readers: dict[str, set[str]] = defaultdict(
-        set
-    )  # of a region: leaders of weight gradients; "": what is waited for
-    for number, op in reversed(list(enumerate(operators))):
-        leader = op.follows or op.name
-        if phases[number] == Phase.BACKWARD:
-            others = set[str]().union(*(readers[r.name] for r in op.outputs))
-            phases[number] = Phase.BACKWARD if others - {leader} else Phase.WEIGHT
-        for region in op.inputs if phases[number] != Phase.UPDATE else ():
-            readers[region.name].add(leader if phases[number] == Phase.WEIGHT else "")
-        is_read = {reader for region in op.outputs for reader in readers[region.name]}
-        if crossing(op) == BACK and phases[number] == Phase.FORWARD and not is_read:
-            phases[number] = Phase.UPDATE
     return phases

@@ -181,9 +181,11 @@ class _Narrowing:
         )
         inputs = [graph.regions[r.name] if r.role == "value" else r for r in op.inputs]
         if not is_wide and op.kernel.takes_half:
-            picked = {k for k in op.kernel.picks if inputs[k].name in self.copied}
             inputs = [
-                self._cast(r, self.dtype, op, k) if k in picked else r for k, r in enumerate(inputs)
+                self._cast(r, self.dtype, op, k)
+                if k in op.kernel.picks and r.name in self.copied
+                else r
+                for k, r in enumerate(inputs)
             ]
         if is_wide or self._is_cast_for(op):
             dtype = "float32" if is_wide else self.dtype

@@ -135,6 +135,11 @@ class ProgramOrder(list[T]):
         self._forget()
 
 
+def _is_free(name: str, parts: Sequence[str], taken: Sequence[Collection[str]]) -> bool:
+    wanted = (name, *(f"{name}.{part}" for part in parts))
+    return not any(candidate in names for names in taken for candidate in wanted)
+
+
 class Numbers:
     """The numbers of names that are asked for again and again; names are taken, and never free again."""
 
@@ -146,8 +151,7 @@ class Numbers:
         key = (base, *parts)
         for number in count(self._latest.get(key, 1)):  # none below is free
             name = f"{base}_{number}" if number > 1 else base
-            wanted = (name, *(f"{name}.{part}" for part in parts))
-            if not any(candidate in names for names in taken for candidate in wanted):
+            if _is_free(name, parts, taken):
                 break
         self._latest[key] = number
         return name

@@ -18,8 +18,7 @@ from taskflow.backend import Array, Context
 from taskflow.core.numbers import whole
 from taskflow.graph.graph import Graph, LogicalRegion, Operator
 from taskflow.graph.kernel import Kernel
-from taskflow.graph.program_order import ProgramOrder
-from taskflow.graph.rebuild import rebuild
+from taskflow.graph.rebuild import emptied
 from taskflow.graph.update import launch_beside
 
 Leader = tuple[Operator, int]  # an operator, and number of an argument of it
@@ -55,9 +54,7 @@ def quantize(
     chosen = {r.name for r in graph.parameters if any(fnmatchcase(r.name, p) for p in patterns)}
     if not chosen:
         raise ValueError(f"quantize: no parameter is called {' or '.join(patterns)}")
-    other = rebuild(graph, graph.operators)
-    operators = other.operators
-    other.operators = ProgramOrder()
+    other, operators = emptied(graph)
     made: dict[str, LogicalRegion] = {}
     made_by: dict[str, Leader] = {}
 

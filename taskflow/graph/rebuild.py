@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from taskflow.graph.graph import Graph, LogicalRegion, Operator
+from taskflow.graph.program_order import ProgramOrder
 
 
 def replace_regions(graph: Graph, changed: Mapping[str, LogicalRegion]) -> Graph:
@@ -41,8 +42,33 @@ def rebuild(
 
     `graph` stays as it is. Names, outputs and precision are the same; `changed` is that of `replace_regions`.
     """
-    other, changed, mine = Graph(), changed or {}, dict[str, LogicalRegion]()
-    used = {r.name for op in operators for r in op.args}
+    other = Graph()
+    mine = _copy_regions(other, graph, {r.name for op in operators for r in op.args}, changed or {})
+
+    def copies(regions: Sequence[LogicalRegion]) -> tuple[LogicalRegion, ...]:
+        return tuple(mine[r.name] for r in regions)
+
+    for op in operators:
+        other.operators.append(
+            replace(
+                op,
+                inputs=copies(op.inputs),
+                outputs=copies(op.outputs),
+                beside=mine[op.beside].name if op.beside in mine else op.beside,
+            )
+        )
+    other.outputs = {name: mine[r.name] for name, r in graph.outputs.items()}
+    other.names = set(graph.names)
+    other.differentiations = graph.differentiations
+    other.precision = graph.precision
+    return other
+
+
+def _copy_regions(
+    other: Graph, graph: Graph, used: set[str], changed: Mapping[str, LogicalRegion]
+) -> dict[str, LogicalRegion]:
+    """By its name in `graph`, the copy in `other` of each region that is used, or made by no operator."""
+    mine: dict[str, LogicalRegion] = {}
     for name, region in graph.regions.items():
         if region.role != "value" or name in used:
             new = replace(changed.get(name, region), graph=other)
@@ -51,20 +77,17 @@ def rebuild(
                 raise ValueError(
                     f"replace_regions: '{name}' cannot be '{one.name}': {_text(new)}, {_text(one)}"
                 )
+    return mine
 
-    def copies(regions: Sequence[LogicalRegion]) -> tuple[LogicalRegion, ...]:
-        return tuple(mine[r.name] for r in regions)
 
-    for op in operators:
-        beside = mine[op.beside].name if op.beside in mine else op.beside
-        other.operators.append(
-            replace(op, inputs=copies(op.inputs), outputs=copies(op.outputs), beside=beside)
-        )
-    other.outputs = {name: mine[r.name] for name, r in graph.outputs.items()}
-    other.names = set(graph.names)
-    other.differentiations = graph.differentiations
-    other.precision = graph.precision
-    return other
+def emptied(
+    graph: Graph, changed: Mapping[str, LogicalRegion] | None = None
+) -> tuple[Graph, ProgramOrder[Operator]]:
+    """`rebuild` without operators, and these: for who appends them anew, and others between them."""
+    other = rebuild(graph, graph.operators, changed)
+    operators = other.operators
+    other.operators = ProgramOrder()
+    return other, operators
 
 
 def copy_into(

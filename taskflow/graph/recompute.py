@@ -18,7 +18,7 @@ from itertools import accumulate
 from operator import itemgetter
 
 from taskflow.graph.graph import Graph, LogicalRegion, Operator
-from taskflow.graph.rebuild import rebuild
+from taskflow.graph.rebuild import emptied
 
 AGAIN = "again"  # a clone of `x` is `x.again`
 
@@ -36,24 +36,19 @@ def recompute(graph: Graph, names: Iterable[str] | str = "auto") -> Graph:
             that is updated before the backward pass.
     """
     chosen = _segments(graph) if names == "auto" else _check(graph, names)
-    number, updates = {op.name: k for k, op in enumerate(graph.operators)}, _updates(graph)
-    maker = {r.name: op for op in graph.operators if op.name in chosen for r in op.outputs}
+    other, operators = emptied(graph)
+    number = {op.name: k for k, op in enumerate(operators)}
+    updates = _updates(operators)
+    maker = {r.name: op for op in operators if op.name in chosen for r in op.outputs}
     again: dict[str, LogicalRegion] = {}
-    operators: list[Operator] = []
-    other = Graph()
-    other.regions = dict(graph.regions)
-    other.outputs = dict(graph.outputs)
-    other.names = set(graph.names)
-    other.differentiations = graph.differentiations
-    other.precision = graph.precision
-    for position, op in enumerate(graph.operators):
+    for position, op in enumerate(operators):
         if op.is_backward:
             for original in sorted(_needed(op, maker, again), key=lambda old: number[old.name]):
                 _check_inputs(original, updates, number[original.name], position)
-                operators.append(_clone(other, original, again))
+                other.operators.append(_clone(other, original, again))
             op = replace(op, inputs=tuple(again.get(r.name, r) for r in op.inputs))
-        operators.append(op)
-    return rebuild(other, operators)
+        other.operators.append(op)
+    return other
 
 
 def forward_operators(where: str, graph: Graph, names: Iterable[str] | str) -> dict[str, Operator]:
@@ -124,10 +119,10 @@ def _clone(graph: Graph, op: Operator, again: dict[str, LogicalRegion]) -> Opera
     )
 
 
-def _updates(graph: Graph) -> dict[str, list[tuple[int, str]]]:
+def _updates(operators: Sequence[Operator]) -> dict[str, list[tuple[int, str]]]:
     """Region -> the operators that update it in place, and where they stand."""
     updates: dict[str, list[tuple[int, str]]] = {}
-    for position, op in enumerate(graph.operators):
+    for position, op in enumerate(operators):
         for k in op.writes:
             updates.setdefault(op.inputs[k].name, []).append((position, op.name))
     return updates

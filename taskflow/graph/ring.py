@@ -20,8 +20,7 @@ from dataclasses import replace
 
 from taskflow.core.numbers import whole
 from taskflow.graph.graph import Graph, LogicalRegion, Operator
-from taskflow.graph.program_order import ProgramOrder
-from taskflow.graph.rebuild import rebuild
+from taskflow.graph.rebuild import emptied
 
 
 def ring(graph: Graph, count: int) -> Graph:
@@ -39,9 +38,7 @@ def ring(graph: Graph, count: int) -> Graph:
     count = whole("ring", "count", count, 1)
     if count == 1:
         return graph
-    other = rebuild(graph, graph.operators)
-    operators = other.operators
-    other.operators = ProgramOrder()
+    other, operators = emptied(graph)
     is_changed = False
     for op in operators:
         first = len(other.operators)
@@ -59,7 +56,7 @@ def ring(graph: Graph, count: int) -> Graph:
 
 def _stand_for(op: Operator, graph: Graph, first: int, made: Sequence[LogicalRegion]) -> None:
     """The operators from `first` on make what `op` makes, and the last of them has its name."""
-    originals = {m.name: region for m, region in zip(made, op.outputs, strict=True)}
+    originals = {r.name: region for r, region in zip(made, op.outputs, strict=True)}
     rounds = [
         replace(
             part,
@@ -70,5 +67,5 @@ def _stand_for(op: Operator, graph: Graph, first: int, made: Sequence[LogicalReg
     ]
     rounds[-1] = replace(rounds[-1], name=op.name, follows=op.follows)
     graph.operators[first:] = rounds
-    for name in originals:
-        del graph.regions[name]
+    for r in made:
+        del graph.regions[r.name]

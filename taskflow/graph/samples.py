@@ -20,15 +20,20 @@ def sample_groups(graph: Graph) -> dict[str, tuple[str, ...]]:
     for op in graph.operators:
         read = (_group(op, k, batch[r.name]) for k, r in enumerate(op.inputs) if r.name in batch)
         axes = next(filter(None, read), ())
-        if not axes or axes[0] in op.parameter_axes:
-            continue
-        groups[op.name] = axes
-        for k, region in enumerate(op.outputs):
-            dims = op.bound.pattern.outputs[k].dims
-            where = next((d for d, names in enumerate(dims) if axes[0] in names), None)
-            if where is not None:
-                batch[region.name] = where
+        if axes and axes[0] not in op.parameter_axes:
+            groups[op.name] = axes
+            batch |= _outputs_with(axes[0], op)
     return groups
+
+
+def _outputs_with(axis: str, op: Operator) -> dict[str, int]:
+    """Outputs with this axis, and which of their dimensions has it."""
+    return {
+        region.name: number
+        for region, term in zip(op.outputs, op.bound.pattern.outputs, strict=True)
+        for number, names in enumerate(term.dims)
+        if axis in names
+    }
 
 
 def _group(op: Operator, term: int, dim: int) -> tuple[str, ...]:

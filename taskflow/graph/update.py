@@ -64,9 +64,9 @@ def launch_beside(
         options: of `Graph.launch`.
     """
     graph = inputs[0].graph
-    text = pattern.replace("*", leader.bound.term_text(k))
+    pattern = pattern.replace("*", leader.bound.term_text(k))
     with graph.following(leader.follows or leader.name):
-        outputs = graph.launch(name, text, inputs, sizes=leader.bound.term_sizes(k), **options)
+        outputs = graph.launch(name, pattern, inputs, sizes=leader.bound.term_sizes(k), **options)
     beside = leader.beside or (leader.args[k].name if leader.args[k].is_persistent else None)
     graph.operators[-1] = replace(graph.operators[-1], beside=beside)
     return outputs if isinstance(outputs, tuple) else (outputs,)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from numbers import Integral
@@ -159,19 +159,9 @@ class Image:
         high: Sequence[int] | Array,
         is_whole: bool = False,
     ) -> None:
-        where = f"image of axis '{axis}'"
         if not isinstance(axis, str):
             raise TypeError(f"image: axis is {axis!r}, the name of an axis is needed")
-        tables = [np.asarray(table) for table in (low, high)]
-        if any(table.ndim != 1 or table.dtype.kind not in "iu" for table in tables):
-            raise TypeError(f"{where}: low and high are tables of whole numbers, one a point")
-        low, high = (np.ascontiguousarray(table, np.int64) for table in tables)
-        if len(low) != len(high) or not len(low):
-            raise ValueError(f"{where}: low has {len(low)} points and high {len(high)}")
-        wrong = np.flatnonzero((low < 0) | (low > high))
-        if len(wrong):
-            k = int(wrong[0])
-            raise ValueError(f"{where}: point {k} reads {low[k]} to {high[k]}")
+        low, high = _checked_tables(f"image of axis '{axis}'", low, high)
         digest = hashlib.sha256(low.tobytes() + high.tobytes()).hexdigest()[:16]
         fields = {"axis": axis, "low": low, "high": high, "is_whole": is_whole, "digest": digest}
         for name, value in fields.items():
@@ -186,7 +176,6 @@ class Image:
         level, in which points that read nothing have the first that is read behind them, and the last before.
         """
         is_read = self.high > self.low
-        points = len(self.low)
         low = np.where(is_read, self.low, np.iinfo(np.int64).max)
         high = np.where(is_read, self.high, 0)
         if self.is_whole:
@@ -197,16 +186,7 @@ class Image:
         until = np.maximum.accumulate(high)
         if (after[is_read] == low[is_read]).all() and (until[is_read] == high[is_read]).all():
             return np.concatenate([before, after, until])
-        lows = [low]
-        highs = [high]
-        step = 1
-        while 2 * step <= points:
-            for columns, choose in ((lows, np.minimum), (highs, np.maximum)):
-                column = columns[-1].copy()
-                choose(column[:-step], column[step:], out=column[:-step])
-                columns.append(column)
-            step *= 2
-        return np.concatenate([before, *lows, *highs])
+        return np.concatenate([before, *_levels(low, np.minimum), *_levels(high, np.maximum)])
 
     @property
     def levels(self) -> int:
@@ -233,6 +213,36 @@ class Image:
 
 
 AnyWindow = Window | Image
+Windows = Mapping[str, AnyWindow]  # by the name of a dimension
+
+
+def _checked_tables(
+    where: str, low: Sequence[int] | Array, high: Sequence[int] | Array
+) -> tuple[Array, Array]:
+    """Both as arrays; TypeError or ValueError where they are none of an image."""
+    tables = [np.asarray(table) for table in (low, high)]
+    if any(table.ndim != 1 or table.dtype.kind not in "iu" for table in tables):
+        raise TypeError(f"{where}: low and high are tables of whole numbers, one a point")
+    low, high = (np.ascontiguousarray(table, np.int64) for table in tables)
+    if len(low) != len(high) or not len(low):
+        raise ValueError(f"{where}: low has {len(low)} points and high {len(high)}")
+    wrong = np.flatnonzero((low < 0) | (low > high))
+    if len(wrong):
+        k = int(wrong[0])
+        raise ValueError(f"{where}: point {k} reads {low[k]} to {high[k]}")
+    return low, high
+
+
+def _levels(column: Array, choose: np.ufunc) -> list[Array]:
+    """What `choose`, a minimum or a maximum, takes of 1, 2, 4, ... points from each on, as far as there are so many."""
+    levels = [column]
+    step = 1
+    while 2 * step <= len(column):
+        level = levels[-1].copy()
+        choose(level[:-step], level[step:], out=level[:-step])
+        levels.append(level)
+        step *= 2
+    return levels
 
 
 def window_row(window: AnyWindow | None, first: int) -> tuple[int, ...]:

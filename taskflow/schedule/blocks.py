@@ -59,6 +59,8 @@ class Table(NamedTuple):
 
 def _limit(memory: Any, devices: int) -> Array:
     """(devices,) bytes; ValueError where a number is none, or there is none for each."""
+    if memory is None:
+        return np.full(devices, np.inf)
     given = [memory] * devices if isinstance(memory, Real | str) else list(memory)
     for value in given:
         if isinstance(value, bool) or not isinstance(value, Real) or not float(value) >= 0:
@@ -81,18 +83,23 @@ def table_of(
         ValueError: a block is not possible, or waits for itself, or a micro-batch does not give back what it took.
     """
     _check(blocks)
-    devices = 1 + max(max(block.devices) for block in blocks)
     unit = _unit(blocks)
     span = np.array([math.ceil(Fraction(block.span) / unit) for block in blocks], np.int64)
-    on = np.zeros((len(blocks), devices), np.bool_)
+    on = np.zeros((len(blocks), 1 + max(max(block.devices) for block in blocks)), np.bool_)
     after = np.zeros((len(blocks), len(blocks)), np.bool_)
     for number, block in enumerate(blocks):
         on[number, list(block.devices)] = True
         after[number, list(block.after)] = True
     held = np.array([block.memory for block in blocks], float)
     _check_memory(held, on)
-    limit = np.full(devices, np.inf) if memory is None else _limit(memory, devices)
-    return Table(span, held, limit, on, after, distances(span, after)), float(unit)
+    return Table(
+        span,
+        held,
+        _limit(memory, on.shape[1]),
+        on,
+        after,
+        distances(span, after),
+    ), float(unit)
 
 
 def is_exact(blocks: Sequence[Block], unit: float) -> bool:

@@ -89,20 +89,34 @@ def _moved(
     """
     if not len(rows):
         return position
-    keys = (groups_of(task_graph)[0][rows], *keys)
-    order = np.lexsort((position[rows], *keys))
-    rows = rows[order]
-    keys = tuple(key[order] for key in keys)
-    bucket = _fill(np.stack(keys), whole_bytes(task_graph)[rows], task_graph.bucket_bytes)
-    ends = np.flatnonzero(np.diff(bucket, prepend=-1, append=-1))
-    anchor = rows[ends[:-1]] if follow is no_later else rows[ends[1:] - 1]
-    place = position.copy()
-    place[rows] = position[anchor[bucket]]
-    wanted = place.copy()
+    rows, anchors = _anchors(task_graph, position, rows, keys, follow is no_later)
+    wanted = position.copy()
+    wanted[rows] = position[anchors]
+    place = wanted.copy()
     follow(task_graph.dep_ptr, task_graph.dep_row, place)
     moved = np.empty_like(position)
     moved[np.lexsort((position, np.sign(place - wanted), place))] = np.arange(len(position))
     return moved
+
+
+def _anchors(
+    task_graph: TaskGraph,
+    position: Array,
+    rows: Array,
+    keys: tuple[Array, ...],
+    is_first: bool,
+) -> tuple[Array, Array]:
+    """The rows by their buckets, and for each the first or the last of its bucket."""
+    keys = (groups_of(task_graph)[0][rows], *keys)
+    order = np.lexsort((position[rows], *keys))
+    rows = rows[order]
+    bucket = _fill(
+        np.stack([key[order] for key in keys]),
+        whole_bytes(task_graph)[rows],
+        task_graph.bucket_bytes,
+    )
+    ends = np.flatnonzero(np.diff(bucket, prepend=-1, append=-1))
+    return rows, rows[ends[:-1] if is_first else ends[1:] - 1][bucket]
 
 
 @tiered

@@ -39,17 +39,20 @@ def early_launches(task_graph: TaskGraph, is_staged: Array) -> Array:
 
 def _of_feeds(task_graph: TaskGraph) -> Array:
     """Per launch whether it is made of feeds alone, and of states that no launch updates."""
-    fed = set[int]()
-    is_of_feeds = np.zeros(len(task_graph.launches), np.bool_)
     updated = _updated(task_graph)
+    fed = {
+        k
+        for k, region in enumerate(task_graph.regions)
+        if region.role == "input" or (region.is_persistent and k not in updated)
+    }
+    is_of_feeds = np.zeros(len(task_graph.launches), np.bool_)
     for number, launch in enumerate(task_graph.launches):
         count = len(launch.bound.pattern.inputs)
-        regions = [task_graph.regions[k] for k in launch.args[:count]]
-        is_fed = launch.phase == Phase.FORWARD and all(
-            k in fed or region.role == "input" or (region.is_persistent and k not in updated)
-            for k, region in zip(launch.args, regions, strict=False)
-        )
-        if is_fed and not updated.intersection(launch.args):
+        if (
+            launch.phase == Phase.FORWARD
+            and fed.issuperset(launch.args[:count])
+            and updated.isdisjoint(launch.args)
+        ):
             is_of_feeds[number] = True
             fed.update(launch.args[count:])
     return is_of_feeds

@@ -123,7 +123,6 @@ def _least_makespan(table: Table, parts: int) -> int:
 def _first_priorities(table: Table, parts: int, period: Period | None, unit: float) -> list[Array]:
     """Priorities to start from: blocks by micro-batches, less goes first."""
     number = np.arange(parts, dtype=float)
-    total = float(table.span.sum())
     level = (
         -np.where(table.distance > -FAR, table.distance + table.span, 0)
         .max(axis=1)[:, None]
@@ -131,14 +130,20 @@ def _first_priorities(table: Table, parts: int, period: Period | None, unit: flo
     )
     priorities = [
         number * 0.01 + (table.memory[:, None] >= 0) * 0.5,  # those that give memory back first
-        *(level + number * total * lag for lag in (0.0, 0.25, 0.5, 1.0)),
+        *(level + number * float(table.span.sum()) * lag for lag in (0.0, 0.25, 0.5, 1.0)),
     ]
     if period is not None:
-        in_period = period.starts.shape[1]
-        starts = np.tile(period.starts, (1, -(-parts // in_period)))[:, :parts] / unit
-        starts = starts + period.period / unit * in_period * (np.arange(parts) // in_period)
+        starts = _starts_of(parts, period, unit)
         priorities = [starts, starts * 10.0, *priorities]
     return priorities
+
+
+def _starts_of(parts: int, period: Period, unit: float) -> Array:
+    """(blocks, parts) units: the starts of so many micro-batches in a periodic schedule."""
+    in_period = period.starts.shape[1]
+    starts: Array = np.tile(period.starts, (1, -(-parts // in_period)))[:, :parts] / unit
+    starts += period.period / unit * in_period * (np.arange(parts) // in_period)
+    return starts
 
 
 class Lists(NamedTuple):

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
+from itertools import count
 from typing import NamedTuple
 
 import numpy as np
@@ -139,16 +140,16 @@ def least_memory(blocks: Sequence[Block]) -> float:
 
 def _lists(problem: Blocks, schedule: Schedule) -> dict[int, deque[tuple[int, int]]]:
     """Per device the numbers of blocks in the order of its steps, each with its micro-batch."""
-    number = {step: k for k, step in enumerate(problem.steps)}
-    lists = dict[int, deque[tuple[int, int]]]()
-    for device, steps in schedule.steps.items():
-        pairs = (
-            (number.get((phase, stage)), part)
+    number = dict(zip(problem.steps, count()))
+    return {
+        device: deque(
+            (number[phase, stage], part)
             for letter, stage, part in steps
             for phase in PHASES[letter]
+            if (phase, stage) in number
         )
-        lists[device] = deque((block, part) for block, part in pairs if block is not None)
-    return lists
+        for device, steps in schedule.steps.items()
+    }
 
 
 def blocks_of(task_graph: TaskGraph, costs: CostModel) -> Blocks:
@@ -183,37 +184,41 @@ def _after(task_graph: TaskGraph, block: Array, blocks: int) -> list[list[int]]:
     """The blocks that each waits for, directly or by what moves data between them."""
     reach: dict[int, set[int]] = {}
     waits: list[set[int]] = [set() for _ in range(blocks)]
-    ordinal = task_graph.ordinal
-    for row in np.flatnonzero(ordinal == 0).tolist():  # all micro-batches are alike
-        deps = [dep for dep in task_graph.deps(row) if ordinal[dep] == 0]
-        before = {k for dep in deps for k in (reach[dep] if block[dep] < 0 else (int(block[dep]),))}
+    for row in np.flatnonzero(task_graph.ordinal == 0).tolist():  # all micro-batches are alike
+        before = set[int]().union(
+            *(
+                reach[dep] if block[dep] < 0 else {int(block[dep])}
+                for dep in task_graph.deps(row)
+                if task_graph.ordinal[dep] == 0
+            )
+        )
         if block[row] >= 0:
             waits[block[row]] |= before - {int(block[row])}
         else:
             reach[row] = before
-    return [sorted(numbers) for numbers in waits]
+    return [*map(sorted, waits)]
 
 
 def held_bytes(task_graph: TaskGraph) -> Array:
     """(devices,) the most that micro-batches hold between blocks, with the rows in their order."""
     pipeline = pipeline_of(task_graph)
-    rows = len(task_graph)
     _, block = _numbered(pipeline)
-    kept, first, last = _kept(task_graph, pipeline, block)
-    is_held = block[first] != block[last]
-    kept = kept[is_held]
-    first = first[is_held]
-    last = last[is_held]
-    size = task_graph.instance_bytes()[kept]
-    device = task_graph.instance_device[kept]
+    lives = _lives(task_graph, pipeline, block)
+    lives = lives.only(block[lives.first] != block[lives.last])
+    size = task_graph.instance_bytes()[lives.instance]
+    device = task_graph.instance_device[lives.instance]
     most: Array = np.zeros(len(task_graph.machine.devices), np.int64)
     for number in np.unique(device).tolist():
-        change = np.zeros(rows + 1, np.int64)
         is_here = device == number
-        np.add.at(change, first[is_here], size[is_here])
-        np.add.at(change, last[is_here] + 1, -size[is_here])
-        most[number] = change.cumsum().max()
+        most[number] = _most_at_once(lives.only(is_here), size[is_here], len(task_graph))
     return most
+
+
+def _most_at_once(lives: HeldInstances, size: Array, rows: int) -> int:
+    change = np.zeros(rows + 1, np.int64)
+    np.add.at(change, lives.first, size)
+    np.add.at(change, lives.last + 1, -size)
+    return int(change.cumsum().max())
 
 
 def _numbered(pipeline: Pipeline) -> tuple[Array, Array]:
@@ -226,35 +231,53 @@ def _numbered(pipeline: Pipeline) -> tuple[Array, Array]:
 
 def _changes(task_graph: TaskGraph, pipeline: Pipeline, block: Array, blocks: int) -> Array:
     """Bytes that each block takes and does not give back, or gives back, of every device; mean over micro-batches."""
-    kept, first, last = _kept(task_graph, pipeline, block)
-    size = task_graph.instance_bytes()[kept]
+    lives = _lives(task_graph, pipeline, block)
+    size = task_graph.instance_bytes()[lives.instance]
     change = np.zeros(blocks)
-    np.add.at(change, block[first], size)
-    np.add.at(change, block[last], -size)
+    np.add.at(change, block[lives.first], size)
+    np.add.at(change, block[lives.last], -size)
     devices = np.array(
         [len(set(task_graph.device[block == number].tolist())) for number in range(blocks)]
     )
-    mean_change: Array = change / pipeline.parts / devices
-    return mean_change
+    change /= pipeline.parts
+    change /= devices
+    return change
 
 
-def _kept(task_graph: TaskGraph, pipeline: Pipeline, block: Array) -> tuple[Array, Array, Array]:
-    """The instances that a micro-batch makes and reads, and the rows of blocks that use them first and last."""
-    rows = len(task_graph)
-    args = task_graph.arg_instance
-    row = task_graph.arg_row
-    is_used = (args >= 0) & (block[row] >= 0)
-    instances = len(task_graph.instance_region)
-    first = np.full(instances, rows)
-    last = np.full(instances, -1)
-    np.minimum.at(first, args[is_used], row[is_used])
-    np.maximum.at(last, args[is_used], row[is_used])
-    persistent = np.array([r.is_persistent for r in task_graph.regions], np.bool_)[
+class HeldInstances(NamedTuple):
+    """Instances that are held, and the rows of blocks that use each first and last."""
+
+    instance: Array
+    first: Array
+    last: Array
+
+    def only(self, some: Array) -> HeldInstances:
+        """Those of which `some` is True."""
+        return HeldInstances(*(column[some] for column in self))
+
+
+def _lives(task_graph: TaskGraph, pipeline: Pipeline, block: Array) -> HeldInstances:
+    """What a micro-batch makes and reads."""
+    is_used = (task_graph.arg_instance >= 0) & (block[task_graph.arg_row] >= 0)
+    first, last = _first_and_last(task_graph, is_used)
+    kept = (last >= 0) & ~task_graph.instance_partial
+    kept &= ~np.array([r.is_persistent for r in task_graph.regions], np.bool_)[
         task_graph.instance_region
     ]
-    kept = (last >= 0) & ~persistent & ~task_graph.instance_partial
-    kept[args[is_used & (task_graph.arg_privilege == Privilege.REDUCE)]] = (
-        False  # gradients live until the update
+    is_sum = is_used & (task_graph.arg_privilege == Privilege.REDUCE)
+    kept[task_graph.arg_instance[is_sum]] = False  # gradients live until the update
+    kept &= (
+        pipeline.part[np.maximum(first, 0) % len(task_graph)] == pipeline.part[np.maximum(last, 0)]
     )
-    kept &= pipeline.part[np.maximum(first, 0) % rows] == pipeline.part[np.maximum(last, 0)]
-    return np.flatnonzero(kept), first[kept], last[kept]
+    return HeldInstances(np.flatnonzero(kept), first[kept], last[kept])
+
+
+def _first_and_last(task_graph: TaskGraph, is_used: Array) -> tuple[Array, Array]:
+    """Per instance the first and the last row of these arguments; where there are none, no row and -1."""
+    instance = task_graph.arg_instance[is_used]
+    row = task_graph.arg_row[is_used]
+    first = np.full(len(task_graph.instance_region), len(task_graph))
+    last = np.full(len(task_graph.instance_region), -1)
+    np.minimum.at(first, instance, row)
+    np.maximum.at(last, instance, row)
+    return first, last

@@ -229,17 +229,15 @@ def first_readers(task_graph: TaskGraph) -> Array:
     What the last step updates is read by the next call: by row n of that one, which is number `len(task_graph) + n`.
     """
     rows = len(task_graph)
-    point = task_graph.kind == Kind.POINT
-    privilege = task_graph.arg_privilege
-    row = np.repeat(np.arange(rows), np.diff(task_graph.arg_ptr))
-    instance = task_graph.arg_instance
-    updates = np.flatnonzero(point[row] & (privilege == Privilege.READ_WRITE) & (instance >= 0))
-    reads = np.flatnonzero(point[row] & (privilege == Privilege.READ) & (instance >= 0))
+    row = task_graph.arg_row
+    hands_on = task_graph.kind != Kind.POINT
+    is_used = ~hands_on[row] & (task_graph.arg_instance >= 0)
+    updates = np.flatnonzero(is_used & (task_graph.arg_privilege == Privilege.READ_WRITE))
+    reads = np.flatnonzero(is_used & (task_graph.arg_privilege == Privilege.READ))
     first = np.full(len(task_graph.instance_region), rows)
     readers = np.full(rows, 2 * rows)
-    np.minimum.at(first, instance[reads], row[reads])
-    np.minimum.at(readers, row[updates], rows + first[instance[updates]])
-    hands_on = ~point
+    np.minimum.at(first, task_graph.arg_instance[reads], row[reads])
+    np.minimum.at(readers, row[updates], rows + first[task_graph.arg_instance[updates]])
     hands_on[row[updates]] = True
     _hand_back(task_graph.dep_ptr, task_graph.dep_row, hands_on, readers)
     return readers

@@ -184,13 +184,31 @@ def _apart(table: Table, parts: int, period: int) -> Array:
 
     apart = table.distance.copy()
     near = (apart > -FAR) | (apart > -FAR).T
-    groups = [sorted(group) for group in nx.connected_components(nx.from_numpy_array(near))]
+    groups = [*map(sorted, nx.connected_components(nx.from_numpy_array(near)))]
+    late = _lateness(near, groups, period + table.span)
+    first, then = _next_to_each_other(apart)
+    apart[then, first] = -(table.span[first] - 1 + period + late[first] + late[then])
+    _begin_in_order(apart, groups, parts, period)
+    close(apart)
+    return apart
+
+
+def _lateness(near: Array, groups: Sequence[Sequence[int]], span: Array) -> Array:
+    """Per block the spans of those of its group that no path connects with it."""
     late = np.zeros(len(near), np.int64)
     for group in groups:
-        late[group] = ~near[np.ix_(group, group)] @ (period + table.span[group])
+        late[group] = ~near[np.ix_(group, group)] @ span[group]
+    return late
+
+
+def _next_to_each_other(apart: Array) -> tuple[Array, ...]:
+    """The blocks that are followed by another with none between, and these others."""
     before = (apart > -FAR) & ~np.eye(len(apart), dtype=np.bool_)
-    first, then = np.nonzero(before & (before.astype(np.float32) @ before == 0))
-    apart[then, first] = -(table.span[first] - 1 + period + late[first] + late[then])
+    return np.nonzero(before & (before.astype(np.float32) @ before == 0))
+
+
+def _begin_in_order(apart: Array, groups: Sequence[Sequence[int]], parts: int, period: int) -> None:
+    """Enter that the micro-batches of a period begin in their order; `groups`: blocks that some path connects."""
     blocks = len(apart) // parts
     for group in groups:
         for number in range(group[0] + blocks, len(apart), blocks) if group[0] < blocks else ():
@@ -198,23 +216,24 @@ def _apart(table: Table, parts: int, period: int) -> Array:
             apart[number, group[0]] = 1 - period
     if parts > 1:
         apart[blocks, 0] = -(period // parts)
-    close(apart)
-    return apart
 
 
 def _problem(table: Table) -> Columns:
     """Blocks as the search takes them."""
-    rank = (table.distance > -FAR).sum(axis=0)
-    by_rank = np.argsort(rank, kind="stable")
+    by_rank = np.argsort((table.distance > -FAR).sum(axis=0), kind="stable")
     place = np.argsort(by_rank)
     is_late = place[:, None] > place
     shared = (table.on.astype(int) @ table.on.T > 0) & is_late
-    pairs = np.argwhere(shared)[:, ::-1].copy()
-    gap = np.maximum(table.span[:, None], is_late)
-    on = np.ascontiguousarray(table.on.T)
-    lost = _lost(table)
     return Columns(
-        table.span, gap, table.memory, pairs, _alone(table), on, table.limit, _held(table), lost
+        table.span,
+        np.maximum(table.span[:, None], is_late),
+        table.memory,
+        np.argwhere(shared)[:, ::-1].copy(),
+        _alone(table),
+        np.ascontiguousarray(table.on.T),
+        table.limit,
+        _held(table),
+        _lost(table),
     )
 
 

@@ -9,7 +9,8 @@ it is an update) belongs to no stage, nor does what is made of feeds alone and a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -52,46 +53,59 @@ def pipeline_of(task_graph: TaskGraph) -> Pipeline:
     """The pipeline in a task graph."""
     rows = np.flatnonzero(task_graph.kind == Kind.POINT)
     launch = task_graph.launch[rows]
-    ordinal = task_graph.ordinal[rows]
     count = np.zeros(len(task_graph.launches), np.int64)
-    np.maximum.at(count, launch, ordinal + 1)
+    np.maximum.at(count, launch, task_graph.ordinal[rows] + 1)
     parts = int(count.max(initial=1))
     stage_of, devices = _stages(task_graph, rows, (count == parts) & ~of_parameters(task_graph))
-    again = frozenset(stage_of[computed_again(task_graph)].tolist()) - {NONE}
     stage = np.full(len(task_graph), NONE)
-    phase = np.full(len(task_graph), NONE)
     stage[rows] = stage_of[launch]
-    is_early = early_launches(task_graph, stage >= 0)
-    stage[rows[is_early[launch]]] = NONE
+    stage[rows[early_launches(task_graph, stage >= 0)[launch]]] = NONE
+    phase = np.full(len(task_graph), NONE)
     phase[rows] = np.array([launch.phase for launch in task_graph.launches], np.int64)[launch]
-    return Pipeline(stage, phase, task_graph.ordinal, parts, devices, again)
+    return Pipeline(
+        stage,
+        phase,
+        task_graph.ordinal,
+        parts,
+        devices,
+        frozenset(stage_of[computed_again(task_graph)].tolist()) - {NONE},
+    )
 
 
 def _stages(
     task_graph: TaskGraph, rows: Array, is_staged: Array
 ) -> tuple[Array, tuple[tuple[int, ...], ...]]:
     """The stage of every launch, and the devices of every stage."""
-    by_launch = rows[np.lexsort((task_graph.point[rows], task_graph.launch[rows]))]
-    ends = np.searchsorted(task_graph.launch[by_launch], np.arange(len(is_staged) + 1)).tolist()
     stage_of = np.full(len(is_staged), NONE)
     devices = list[tuple[int, ...]]()
     of_leader = dict[str, int]()
-    for number, launch in enumerate(task_graph.launches):
-        used = tuple(
-            dict.fromkeys(task_graph.device[by_launch[ends[number] : ends[number + 1]]].tolist())
-        )
+    for number, (launch, used) in enumerate(
+        zip(task_graph.launches, _devices_of_launches(task_graph, rows), strict=True)
+    ):
         if not is_staged[number] or launch.phase == Phase.UPDATE:
             continue
         if launch.phase != Phase.FORWARD:
-            stage = of_leader.get(launch.leader, NONE)
-            same = [stage for stage, others in enumerate(devices) if others == used]
-            stage_of[number] = stage if stage >= 0 else same[-1] if same else NONE
+            stage_of[number] = of_leader.get(launch.leader, _last_on(used, devices))
             continue
         if not devices or devices[-1] != used:
             devices.append(used)
         stage_of[number] = len(devices) - 1
         of_leader.setdefault(launch.leader, len(devices) - 1)
     return stage_of, tuple(devices)
+
+
+def _devices_of_launches(task_graph: TaskGraph, rows: Array) -> Iterator[tuple[int, ...]]:
+    """Those of every launch, in the order of its points."""
+    by_launch = rows[np.lexsort((task_graph.point[rows], task_graph.launch[rows]))]
+    numbers = np.arange(len(task_graph.launches) + 1)
+    ends = np.searchsorted(task_graph.launch[by_launch], numbers).tolist()
+    for begin, end in pairwise(ends):
+        yield tuple(dict.fromkeys(task_graph.device[by_launch[begin:end]].tolist()))
+
+
+def _last_on(used: tuple[int, ...], devices: Sequence[tuple[int, ...]]) -> int:
+    """The last of the stages on these devices, or NONE."""
+    return max((stage for stage, others in enumerate(devices) if others == used), default=NONE)
 
 
 def check_barriers(task_graph: TaskGraph, pipeline: Pipeline, name: str) -> None:
@@ -102,20 +116,28 @@ def check_barriers(task_graph: TaskGraph, pipeline: Pipeline, name: str) -> None
     """
     waiting = task_graph.waiting_row
     awaited = task_graph.dep_row
-    is_point = task_graph.kind == Kind.POINT
     is_staged = pipeline.stage >= 0
-    last = last_ordinals(task_graph.dep_ptr, awaited, task_graph.ordinal, is_staged, ~is_point)
+    last = last_ordinals(
+        task_graph.dep_ptr,
+        awaited,
+        task_graph.ordinal,
+        is_staged,
+        task_graph.kind != Kind.POINT,
+    )
     is_late = is_staged[waiting] & (last[awaited] > task_graph.ordinal[waiting])
-    if not is_late.any():
-        return
-    edge = int(np.argmax(is_late))
-    reader = task_graph.name(int(waiting[edge]))
-    maker = task_graph.name(int(awaited[edge]))
-    way = way_out(task_graph, pipeline, (reader, maker))
+    if is_late.any():
+        needs = _needs_all(task_graph, pipeline, int(np.argmax(is_late)))
+        raise ValueError(f"schedule '{name}': {needs}")
+
+
+def _needs_all(task_graph: TaskGraph, pipeline: Pipeline, dependence: int) -> str:
+    """That the row of this dependence needs all micro-batches of the other one, and what to use."""
+    reader = task_graph.name(int(task_graph.waiting_row[dependence]))
+    maker = task_graph.name(int(task_graph.dep_row[dependence]))
     needs = (
         f"'{reader}' needs all {pipeline.parts} micro-batches of '{maker}' before its first point"
     )
-    raise ValueError(f"schedule '{name}': {needs}; use {way}")
+    return f"{needs}; use {way_out(task_graph, pipeline, (reader, maker))}"
 
 
 def way_out(task_graph: TaskGraph, pipeline: Pipeline, names: Sequence[str]) -> str:

@@ -92,12 +92,20 @@ def zb_h1(place: Place) -> list[Step]:
 
 
 def v_step(place: Place, device: int, made: Counter[tuple[str, int]]) -> Step | None:
-    """What a device of a V does next: the first of these that can be; no forward step while it holds two a device."""
-    down = device
+    """What a device of a V does next: the first of these that can be; no forward step while it holds two a device.
+
+    Of its two stages one has its number, on the way down.
+    """
     up = place.length - 1 - device
-    awaited = {("F", up): ("F", up - 1), ("I", down): ("I", down + 1), ("I", up): ("I", up + 1)}
-    awaited |= {("F", down): ("F", down - 1), ("W", down): ("I", down), ("W", up): ("I", up)}
-    held = sum(made["F", stage] - made["W", stage] for stage in (down, up))
+    awaited = {
+        ("F", up): ("F", up - 1),
+        ("I", device): ("I", device + 1),
+        ("I", up): ("I", up + 1),
+        ("F", device): ("F", device - 1),
+        ("W", device): ("I", device),
+        ("W", up): ("I", up),
+    }
+    held = sum(made["F", stage] - made["W", stage] for stage in (device, up))
     for (phase, stage), before in awaited.items():
         if made[phase, stage] < made[before] and (phase != "F" or held < 2 * place.positions):
             return phase, stage, made[phase, stage]
@@ -128,13 +136,12 @@ def zb_v(place: Place) -> list[Step]:
     All devices are played as if all steps took as long, but at the turn twice as long.
     """
     stages = v_stages(place)
-    turn = place.positions - 1
     late = None
     played = list[Step | None]()
     made = Counter({("F", -1): place.parts})
     while any(made["W", stage] < place.parts for stage in stages):
-        steps = [*(v_step(place, device, made) for device in range(turn)), late]
-        late = None if late else v_step(place, turn, made)
+        steps = [*(v_step(place, device, made) for device in range(place.positions - 1)), late]
+        late = None if late else v_step(place, place.positions - 1, made)
         made.update(step[:2] for step in steps if step)
         made["I", place.length] = made["F", place.length - 1]
         played.append(steps[place.position])
@@ -151,9 +158,8 @@ def by_moments(place: Place, period: int, backward: int = 1) -> list[Step]:
     moments = [
         (stage + period * part, ("F", stage, part)) for stage in place.stages for part in several
     ]
-    back = {stage: length + backward * (length - 1 - stage) for stage in place.stages}
     moments += [
-        (back[stage] + period * part, ("B", stage, part))
+        (length + backward * (length - 1 - stage) + period * part, ("B", stage, part))
         for stage in place.stages
         for part in several
     ]

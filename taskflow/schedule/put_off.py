@@ -150,10 +150,7 @@ def held_back(task_graph: TaskGraph, position: Array) -> tuple[Array, Array]:
         task_graph: the rows.
         position: of every row in the order that says who is first.
     """
-    around = {launch.leader for launch in task_graph.launches if launch.passes}
-    passes = np.array([launch.leader in around for launch in task_graph.launches], np.bool_)
-    points = np.flatnonzero(task_graph.kind == Kind.POINT)
-    points = points[passes[task_graph.launch[points]]]
+    points = _passing_points(task_graph)
     if len(points):  # parts of an operator are no micro-batches
         position = np.arange(len(task_graph))
     pairs = [
@@ -163,6 +160,14 @@ def held_back(task_graph: TaskGraph, position: Array) -> tuple[Array, Array]:
     ]
     late, before = (np.concatenate(column) for column in zip(*pairs, strict=True))
     return late, before
+
+
+def _passing_points(task_graph: TaskGraph) -> Array:
+    """The points that pass on what they read, and those that are split as they are."""
+    around = {launch.leader for launch in task_graph.launches if launch.passes}
+    passes = np.array([launch.leader in around for launch in task_graph.launches], np.bool_)
+    points = np.flatnonzero(task_graph.kind == Kind.POINT)
+    return points[passes[task_graph.launch[points]]]
 
 
 def _in_turn(task_graph: TaskGraph, position: Array) -> tuple[Array, Array]:

@@ -11,6 +11,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
@@ -116,13 +117,17 @@ class Policy:
 
     def schedule(self, pipeline: Pipeline) -> Schedule:
         """The lists of all devices of a pipeline."""
-        devices = sorted({d for stage in pipeline.devices for d in stage})
-        stages = {device: pipeline.stages_of(device) for device in devices}
-        firsts = sorted({min(numbers) for numbers in stages.values()})
+        stages = {
+            device: pipeline.stages_of(device)
+            for device in sorted(set[int]().union(*pipeline.devices))
+        }
+        firsts = sorted(set(map(min, stages.values())))
         again = frozenset[int]() if self.eager else pipeline.again
         rest = len(pipeline.devices), pipeline.parts, again
-        places = {d: Place(firsts.index(min(s)), len(firsts), s, *rest) for d, s in stages.items()}
-        steps = {d: tuple(self.steps(place)) for d, place in places.items()}
+        steps = {}
+        for device, numbers in stages.items():
+            place = Place(firsts.index(min(numbers)), len(firsts), numbers, *rest)
+            steps[device] = tuple(self.steps(place))
         return Schedule(steps, self.name, self.eager)
 
 
@@ -240,8 +245,8 @@ def _begun_late(device: Array, listed: Array, is_within: Array, eager: int) -> t
     """
     firsts = np.flatnonzero(np.append(True, ~is_within))
     lasts = np.append(firsts[1:], len(listed)) - 1
-    pairs = [(firsts[back:], lasts[:-back]) for back in range(eager, 2 * eager)]
-    late, before = (np.concatenate(column) for column in zip(*pairs, strict=True))
+    late = np.concatenate([firsts[back:] for back in range(eager, 2 * eager)])
+    before = np.concatenate([lasts[:-back] for back in range(eager, 2 * eager)])
     is_same = device[late] == device[before]
     return listed[late[is_same]], listed[before[is_same]]
 
@@ -249,13 +254,14 @@ def _begun_late(device: Array, listed: Array, is_within: Array, eager: int) -> t
 def _places(task_graph: TaskGraph, pipeline: Pipeline, schedule: Schedule) -> Array:
     """Per row the number of its step in the list of its device; -1: it is in none."""
     staged = np.flatnonzero(pipeline.stage >= 0)
-    columns = task_graph.device, pipeline.phase, pipeline.stage, pipeline.part
-    ends = [int(column[staged].max(initial=0)) + 1 for column in columns]
-    keys = np.ravel_multi_index([column[staged] for column in columns], ends)
-    keys, of_row = np.unique(keys, return_inverse=True)
-    blocks = np.stack(np.unravel_index(keys, ends), axis=1)
+    columns = np.stack([task_graph.device, pipeline.phase, pipeline.stage, pipeline.part])
+    columns = columns[:, staged]
+    ends = columns.max(axis=1, initial=0) + 1
+    keys, of_row = np.unique(np.ravel_multi_index(tuple(columns), ends), return_inverse=True)
     place = np.full(len(task_graph), -1)
-    place[staged] = _positions(blocks, pipeline, schedule)[of_row.reshape(-1)]
+    place[staged] = _positions(np.stack(np.unravel_index(keys, ends), axis=1), pipeline, schedule)[
+        of_row.reshape(-1)
+    ]
     return place
 
 
@@ -328,17 +334,16 @@ def _stuck(
 
 def _awaits_later(task_graph: TaskGraph, pipeline: Pipeline, row: int, left: Array) -> list[str]:
     """The operators on the way from a row to a later micro-batch that it awaits through what belongs to no stage."""
-    ways = [(row, [task_graph.name(row)])]
+    ways = [[row]]
     seen = {row}
     while ways:
-        here, names = ways.pop(0)
-        for before in (b for b in task_graph.deps(here) if left[b] and b not in seen):
+        way = ways.pop(0)
+        for before in task_graph.deps(way[-1]):
+            if not left[before] or before in seen:
+                continue
             seen.add(before)
-            further = (
-                names if task_graph.name(before) == names[-1] else [*names, task_graph.name(before)]
-            )
             if pipeline.stage[before] < 0:
-                ways.append((before, further))
-            elif pipeline.part[before] > pipeline.part[row] and here != row:
-                return further
+                ways.append([*way, before])
+            elif pipeline.part[before] > pipeline.part[row] and len(way) > 1:
+                return [name for name, _ in groupby(map(task_graph.name, [*way, before]))]
     return []

@@ -26,8 +26,17 @@ def cut_evenly(graph: Graph, machine: MachineModel, strategy: Strategy) -> Strat
     if not any(op.work for op in graph.operators):
         return strategy
     strategy = strategy.copy()
+    axes = _cut_axes(graph, strategy)
+    work = _work_by_key(graph, axes)
+    for name, config in strategy.items():
+        strategy[name] = _evened(config, axes.get(name, {}), work, machine)
+    return strategy
+
+
+def _cut_axes(graph: Graph, strategy: Strategy) -> dict[str, dict[Key, str]]:
+    """Of every operator, the axes that the strategy cuts."""
     samples = sample_groups(graph)
-    axes = {
+    return {
         op.name: {
             (axis in samples.get(op.name, ()), op.extents[axis], parts(degree)): axis
             for axis, degree in effective_config(op, strategy)[0].degrees
@@ -35,6 +44,10 @@ def cut_evenly(graph: Graph, machine: MachineModel, strategy: Strategy) -> Strat
         }
         for op in graph.operators
     }
+
+
+def _work_by_key(graph: Graph, axes: dict[str, dict[Key, str]]) -> dict[Key, Array]:
+    """Floating-point operations of every point of the axes that have an image somewhere, of all operators together."""
     uneven = {
         key
         for op in graph.operators
@@ -45,17 +58,24 @@ def cut_evenly(graph: Graph, machine: MachineModel, strategy: Strategy) -> Strat
     for op in graph.operators:
         for key in axes[op.name].keys() & uneven:
             work[key] += _work(op, axes[op.name][key])
-    for name, config in strategy.items():
-        key_of = {axis: key for key, axis in axes.get(name, {}).items() if key in uneven}
-        shares = machine.shares(config.devices) if len(config.degrees) == 1 else None
-        degrees = {
+    return work
+
+
+def _evened(
+    config: ParallelConfig, axes: dict[Key, str], work: dict[Key, Array], machine: MachineModel
+) -> ParallelConfig:
+    """The configuration with parts of equal work along those of its axes of which there is some."""
+    key_of = {axis: key for key, axis in axes.items() if key in work}
+    shares = machine.shares(config.devices) if len(config.degrees) == 1 else None
+    return ParallelConfig(
+        {
             axis: fractions_of(work[key_of[axis]], key_of[axis][2], shares)
             if axis in key_of
             else degree
             for axis, degree in config.degrees
-        }
-        strategy[name] = ParallelConfig(degrees, config.devices)
-    return strategy
+        },
+        config.devices,
+    )
 
 
 def _work(op: Operator, axis: str) -> Array:
@@ -76,12 +96,17 @@ def fractions_of(work: Array, count: int, shares: tuple[float, ...] | None) -> t
     """Fractions of an axis whose parts have equal work, or work by shares; no part is empty."""
     extent = len(work)
     done = np.concatenate([[0.0], np.cumsum(work)])
-    wanted = done[-1] * np.cumsum(shares or [1 / count] * count)[:-1]
-    after = np.clip(np.searchsorted(done, wanted), 1, extent)
-    cuts = after - (wanted - done[after - 1] < done[after] - wanted)
+    cuts = _nearest(done, done[-1] * np.cumsum(shares or [1 / count] * count)[:-1])
     parts_before = np.arange(1, count)
     cuts = np.maximum.accumulate(np.maximum(cuts - parts_before, 0)) + parts_before
     cuts = np.minimum(cuts, extent - parts_before[::-1])
     fractions = tuple((np.diff([0, *cuts.tolist(), extent]) / extent).tolist())
     assert fraction_bounds(extent, fractions) == [0, *cuts.tolist(), extent]
     return fractions
+
+
+def _nearest(ascending: Array, wanted: Array) -> Array:
+    """The numbers of those that are nearest to what is wanted, the later of two."""
+    after = np.clip(np.searchsorted(ascending, wanted), 1, len(ascending) - 1)
+    is_before = wanted - ascending[after - 1] < ascending[after] - wanted
+    return after - is_before

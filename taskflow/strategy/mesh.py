@@ -7,7 +7,8 @@ different parts where something was seen to differ between them.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from itertools import pairwise
+from functools import reduce
+from itertools import chain, pairwise
 from math import gcd, prod
 from typing import NamedTuple
 
@@ -54,17 +55,12 @@ def _grid_of(config: ParallelConfig) -> DeviceGrid | None:
     if len(shape) < len(config.degrees):
         return None
     devices = np.array(config.devices, np.int64).reshape(shape)
-    runs = list[DeviceRun]()
     base = int(devices.flat[0])
-    left = devices - base
-    for k, (axis, _) in enumerate(config.degrees):
-        line = np.moveaxis(devices, k, 0).reshape(shape[k], -1)[:, 0] - base
-        axis_runs = _runs_of(axis, line)
-        if axis_runs is None:
-            return None
-        runs += axis_runs
-        left = left - line.reshape([-1 if j == k else 1 for j in range(len(shape))])
-    return None if left.any() else DeviceGrid(base, tuple(runs))
+    lines = [np.moveaxis(devices, k, 0).reshape(n, -1)[:, 0] - base for k, n in enumerate(shape)]
+    runs = [*map(_runs_of, dict(config.degrees), lines)]
+    if None in runs or (reduce(np.add.outer, lines, np.array(base)) != devices).any():
+        return None
+    return DeviceGrid(base, tuple(chain.from_iterable(filter(None, runs))))
 
 
 def _runs_of(axis: str, line: Array) -> list[DeviceRun] | None:
@@ -143,13 +139,22 @@ def mesh_of(machine: MachineModel, grids: Iterable[DeviceGrid]) -> Mesh | None:
     if len(np.unique(hosts)) <= len(borders):  # a host's devices are not one after the other
         return None
     host_stride = gcd(*borders, len(hosts))
-    runs = [run for grid in grids for run in grid.runs if run.stride]
-    ends = {run.stride for run in runs} | {run.stride * run.parts for run in runs}
-    strides = sorted(s for s in {1, host_stride, *ends} if s == 1 or s < len(hosts))
-    if any(after % before for before, after in pairwise([*strides, len(hosts)])):
+    strides = sorted({1, *(s for s in {host_stride, *_ends_of_runs(grids)} if s < len(hosts))})
+    if not _are_digits([*strides, len(hosts)]):
         return None
     mesh = Mesh(len(hosts), strides)
     mesh.tell_devices_apart(machine.colours)
-    if len({b - a for a, b in pairwise([0, *borders, len(hosts)])}) > 1:
-        mesh.part_all(s for s in strides if s >= host_stride)
+    if np.unique(np.diff([0, *borders, len(hosts)])).size > 1:
+        mesh.part_all(s for s in mesh.radix if s >= host_stride)
     return mesh
+
+
+def _are_digits(strides: Sequence[int]) -> bool:
+    """Whether each is a multiple of the one before."""
+    return not any(after % before for before, after in pairwise(strides))
+
+
+def _ends_of_runs(grids: Iterable[DeviceGrid]) -> set[int]:
+    """The strides at which runs of grids begin and end."""
+    runs = [run for grid in grids for run in grid.runs if run.stride]
+    return {run.stride for run in runs} | {run.stride * run.parts for run in runs}

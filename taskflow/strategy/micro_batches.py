@@ -36,18 +36,20 @@ def micro_batches(graph: Graph, strategy: Strategy, parts: int) -> Strategy:
     made = InParts()
     for family in families(graph, strategy):
         name = family.leader.name
-        extents = family.leader.extents
         if name not in strategy:
             continue
         axes = sample.get(name, ())
         chosen[name] = in_parts("micro-batches", family, axes, strategy[name], parts, made)
-        if (samples := prod(extents[axis] for axis in axes)) % parts and chosen[name] != strategy[
-            name
-        ]:
+        if _extent(family, axes) % parts and chosen[name] != strategy[name]:
             raise ValueError(
-                f"micro-batches: the {samples} samples of '{name}' do not divide into {parts}"
+                f"micro-batches: the {_extent(family, axes)} samples of '{name}' do not divide into {parts}"
             )
     return chosen
+
+
+def _extent(family: Family, axes: Sequence[str]) -> int:
+    """The points along all of these axes."""
+    return prod(family.leader.extents[axis] for axis in axes)
 
 
 def check_parts(parts: int) -> None:
@@ -88,7 +90,7 @@ def in_parts(
     own_axes = [axis for axis in axes if axis in degrees]
     shares = degrees.get(axes[-1], 1)
     shards = prod(parts_of(degrees[axis]) for axis in own_axes)
-    extent = prod(leader.extents[axis] for axis in axes)
+    extent = _extent(family, axes)
     wanted = shards * parts
     if extent < wanted:
         raise ValueError(

@@ -79,20 +79,16 @@ class Orbits:
 
         All others are in an orbit of their own, whose size and representative say nothing.
         """
-        of = np.full(len(self.of), -1)
-        others = np.ones(len(self.of), np.bool_)
-        others[devices] = False
         names, first, number = np.unique(
             self.of[devices + by], return_index=True, return_inverse=True
         )
         order = np.argsort(first)
+        of = np.full(len(self.of), len(names))
         of[devices] = np.argsort(order)[number.reshape(-1)]
-        of[others] = len(names)
-        elsewhere = int(np.argmax(others))
+        elsewhere = int(np.argmax(of == len(names)))
         representative = np.append(self.representative[names[order]] - by, elsewhere)
-        is_there = np.isin(representative, devices)
-        size = np.append(self.size[names[order]], 0)
-        return Orbits(of, np.where(is_there, representative, elsewhere), size, self.strides)
+        representative[~np.isin(representative, devices)] = elsewhere
+        return Orbits(of, representative, np.append(self.size[names[order]], 0), self.strides)
 
     def refine(self, by: Array) -> Orbits:
         """The orbits in which devices for which `by` differs are apart, too."""
@@ -120,12 +116,15 @@ def orbits_of(graph: Graph, strategy: Strategy, machine: MachineModel) -> Orbits
     """
     strategy = completed(graph, strategy)
     grids = DeviceGrids()
-    placed = [(op, grids.of(effective_config(op, strategy)[0])) for op in graph.operators]
-    regular = [(op, grid) for op, grid in placed if grid is not None]
-    mesh = mesh_of(machine, [grid for grid in grids.by_config.values() if grid is not None])
-    if len(regular) < len(placed) or mesh is None:
+    placed = [
+        (op, grid)
+        for op in graph.operators
+        if (grid := grids.of(effective_config(op, strategy)[0])) is not None
+    ]
+    mesh = mesh_of(machine, [*filter(None, grids.by_config.values())])
+    if len(placed) < len(graph.operators) or mesh is None:
         return Orbits.of_equal(np.arange(len(machine.devices)))
-    for tilings in _tilings_of_dimensions(regular, mesh):
+    for tilings in _tilings_of_dimensions(placed, mesh):
         _compare(tilings, mesh)
     return Orbits.of_equal(*mesh.parts(), strides=tuple(mesh.radix))
 
@@ -148,20 +147,28 @@ def _tilings_of_dimensions(
     placed: Sequence[tuple[Operator, DeviceGrid]], mesh: Mesh
 ) -> list[tuple[Tiling, ...]]:
     """Of all dimensions of regions that are cut the ways in which they are; equal ones once."""
-    tilings_of: dict[object, list[tuple[int, int, Tiling]]] = {}
-    cut: dict[tuple[str, int], dict[Tiling, None]] = {}
+    cuts_of: dict[object, list[_CutDimension]] = {}
+    tilings: dict[tuple[str, int], dict[Tiling, None]] = {}
     for op, grid in placed:
         key = op.bound.key, op.writes, grid
-        if key not in tilings_of:
+        if key not in cuts_of:
             mesh.tell_used(grid)
-            tilings_of[key] = _tilings(op, grid, mesh)
-        for argument, dimension, tiling in tilings_of[key]:
-            cut.setdefault((op.args[argument].name, dimension), {})[tiling] = None
-    return list(dict.fromkeys(tuple(tilings) for tilings in cut.values()))
+            cuts_of[key] = _cuts(op, grid, mesh)
+        for cut in cuts_of[key]:
+            tilings.setdefault((op.args[cut.argument].name, cut.dimension), {})[cut.tiling] = None
+    return list(dict.fromkeys(map(tuple, tilings.values())))
 
 
-def _tilings(op: Operator, grid: DeviceGrid, mesh: Mesh) -> list[tuple[int, int, Tiling]]:
-    """Arguments of an operator, their dimensions, and how it cuts these; whole ones are left out."""
+class _CutDimension(NamedTuple):
+    """How an operator cuts a dimension of one of its arguments."""
+
+    argument: int
+    dimension: int
+    tiling: Tiling
+
+
+def _cuts(op: Operator, grid: DeviceGrid, mesh: Mesh) -> list[_CutDimension]:
+    """Of all dimensions of all arguments; whole ones are left out."""
     runs: dict[str, list[DeviceRun]] = {}
     for run in grid.runs:
         if run.axis in op.split_axes and run.parts > 1:
@@ -174,7 +181,7 @@ def _tilings(op: Operator, grid: DeviceGrid, mesh: Mesh) -> list[tuple[int, int,
             axes, scale = _axes_of(op, names, region.shape[dimension])
             if any(axis in runs for axis in axes):
                 tiling = _tiling(op, axes, runs, scale, mesh)
-                cuts.append((argument, dimension, tiling))
+                cuts.append(_CutDimension(argument, dimension, tiling))
                 if not scale:
                     mesh.part_all(s for run, _ in tiling.runs for s in mesh.digits(run))
     return cuts
@@ -219,23 +226,22 @@ def _tell_sizes(extent: int, runs: Sequence[DeviceRun], mesh: Mesh) -> None:
     sizes = np.diff(balanced_bounds(extent, count)).reshape([run.parts for run in runs])
     on_device = [k for k, run in enumerate(runs) if not run.stride]
     sizes = np.moveaxis(sizes, on_device, range(-len(on_device), 0))
-    strides = [s for run in runs for s in mesh.digits(run)]
-    mesh.tell_apart(strides, sizes)
+    mesh.tell_apart([s for run in runs for s in mesh.digits(run)], sizes)
 
 
 def _compare(tilings: Sequence[Tiling], mesh: Mesh) -> None:
     """Digits that do not move all tiles of a dimension alike are parted."""
     if len(tilings) < 2:
         return
-    digits = {s for tiling in tilings for run, _ in tiling.runs for s in mesh.digits(run)}
+    digits = {digit for tiling in tilings for run, _ in tiling.runs for digit in mesh.digits(run)}
     if not all(tiling.tile for tiling in tilings):
         mesh.part_all(digits)
         return
     for digit in sorted(digits):
-        steps = {dict(tiling.steps).get(digit) for tiling in tilings} - {None}
-        reach = max((step or 0) * mesh.radix[digit] for step in steps)
+        moving = [dict(tiling.steps)[digit] for tiling in tilings if digit in dict(tiling.steps)]
+        reach = max(moving) * mesh.radix[digit]
         is_across = any(
             tiling.tile % reach for tiling in tilings if digit not in dict(tiling.steps)
         )
-        if len(steps) > 1 or is_across:
+        if len(set(moving)) > 1 or is_across:
             mesh.part_all([digit])

@@ -108,10 +108,9 @@ def partition(op: Operator, config: ParallelConfig) -> OperatorPoints:
     Raises:
         ValueError: a group is split in a way that is not contiguous in memory.
     """
-    devices = np.array(config.devices, np.int64)
-    table = op.bound.table.columns
-    points = make_points(*cuts(op, config), devices, table)
-    device, spans, boxes, colours, outputs, fault = points
+    device, spans, boxes, colours, outputs, fault = make_points(
+        *cuts(op, config), np.array(config.devices, np.int64), op.bound.table.columns
+    )
     if fault >= 0:
         _refuse(op, spans[fault])
     return OperatorPoints(op, config, device, spans, boxes, colours, outputs > 1)
@@ -120,11 +119,8 @@ def partition(op: Operator, config: ParallelConfig) -> OperatorPoints:
 def cuts(op: Operator, config: ParallelConfig) -> tuple[Array, Array, Array]:
     """Axes, numbers of parts and borders, as `make_points` wants them; they depend on the degrees only."""
     numbers = split_numbers(op)
-    counts = [parts(d) for _, d in config.degrees]
-    axes = [
-        numbers.get(a, -1) if n > 1 else -1
-        for (a, _), n in zip(config.degrees, counts, strict=True)
-    ]
+    counts = [parts(degree) for _, degree in config.degrees]
+    axes = [numbers.get(axis, -1) if parts(degree) > 1 else -1 for axis, degree in config.degrees]
     bounds = np.zeros((len(axes), max(counts, default=0) + 1), np.int64)
     for j, (axis, _) in enumerate(config.degrees):
         if axes[j] >= 0:

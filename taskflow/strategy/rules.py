@@ -40,19 +40,18 @@ def leaders(graph: Graph) -> list[Operator]:
 def axis_kinds(graph: Graph) -> dict[str, dict[str, str]]:
     """Operator name -> axis -> `sample`, `attribute`, `parameter`, `reduction` or `fixed`."""
     sample = sample_groups(graph)
-    kinds: dict[str, dict[str, str]] = {}
-    for op in graph.operators:
-        written = {a for t in op.bound.term_axes[len(op.inputs) :] for a in t}
-        first = {
-            "fixed": op.bound.pattern.fixed,
-            "parameter": op.parameter_axes,
-            "sample": sample.get(op.name, ()),
-        }
-        axes = {**first, "attribute": written, "reduction": op.extents}
-        kinds[op.name] = {
-            a: next(kind for kind, some in axes.items() if a in some) for a in op.extents
-        }
-    return kinds
+    return {op.name: _axis_kinds(op, sample.get(op.name, ())) for op in graph.operators}
+
+
+def _axis_kinds(op: Operator, sample: Sequence[str]) -> dict[str, str]:
+    axes = {
+        "fixed": op.bound.pattern.fixed,
+        "parameter": op.parameter_axes,
+        "sample": sample,
+        "attribute": frozenset[str]().union(*op.bound.term_axes[len(op.inputs) :]),
+        "reduction": op.extents,
+    }
+    return {axis: next(kind for kind in axes if axis in axes[kind]) for axis in op.extents}
 
 
 def single_device(graph: Graph, machine: MachineModel, device: int = 0) -> Strategy:
@@ -122,13 +121,19 @@ def fully_sharded(graph: Graph, machine: MachineModel, within: Strategy | None =
     (`taskflow.homes`) and casts of parameters it is `within`. FSDP is `fully_sharded(homes(graph), machine)`.
     """
     strategy = data_parallel(graph, machine) if within is None else within.copy()
-    for op in (op for op in graph.operators if is_home(op)):
+    for op in filter(is_home, graph.operators):
         devices = tuple(dict.fromkeys(effective_config(op, strategy)[0].devices))
-        largest = sorted(op.split_axes, key=lambda axis: -op.extents[axis])
-        wishes = [split(Family.of(op), devices, axis) for axis in op.split_axes]
-        even = (config for config in wishes if _is_even(op, config, len(devices)))
-        strategy[op.name] = next(even, None) or split(Family.of(op), devices, *largest)
+        strategy[op.name] = _over_all(devices, op)
     return strategy
+
+
+def _over_all(devices: Sequence[int], op: Operator) -> ParallelConfig:
+    """The home split into one part for each of the devices; see `fully_sharded`."""
+    family = Family.of(op)
+    wishes = [split(family, devices, axis) for axis in op.split_axes]
+    even = (config for config in wishes if _is_even(op, config, len(devices)))
+    largest = sorted(op.split_axes, key=lambda axis: -op.extents[axis])
+    return next(even, None) or split(family, devices, *largest)
 
 
 def _is_even(op: Operator, config: ParallelConfig, count: int) -> bool:
@@ -226,12 +231,16 @@ def _draw(op: Operator, machine: MachineModel, generator: np.random.Generator) -
         if most < 2 or generator.random() < 0.4:
             continue
         degree = int(generator.integers(2, most + 1))
-        degrees[axis] = degree
         points *= degree
+        degrees[axis] = degree
         if generator.random() < 0.2:
-            shares = generator.dirichlet(np.full(degree, 4.0))
-            degrees[axis] = tuple((shares / shares.sum()).tolist())
+            degrees[axis] = _random_shares(degree, generator)
     return ParallelConfig(degrees, random_devices(points, count, generator))
+
+
+def _random_shares(count: int, generator: np.random.Generator) -> tuple[float, ...]:
+    shares = generator.dirichlet(np.full(count, 4.0))
+    return tuple((shares / shares.sum()).tolist())
 
 
 def random_devices(points: int, count: int, generator: np.random.Generator) -> tuple[int, ...]:

@@ -157,12 +157,16 @@ def _within_hosts(
     held = np.take_along_axis(held, np.argsort(hosts[held], axis=-1, kind="stable"), axis=-1)
     _, counts = np.unique(hosts[held.reshape(-1, held.shape[-1])[0]], return_counts=True)
     per_host = int(counts[0])
-    blocks = hosts[held].reshape(-1, per_host) if held.size % per_host == 0 else hosts[held]
-    if per_host < 2 or (counts != per_host).any() or (blocks != blocks[:, :1]).any():
+    if per_host < 2 or (counts != per_host).any():
         return None
-    apart = np.moveaxis(held.reshape(*held.shape[:-1], -1, per_host), -2, 0)
-    for axis in (a for a in op.split_axes if a not in kept):
-        if op.extents[axis] % per_host == 0 and family.allows({**kept, axis: per_host}):
+    held = held.reshape(*held.shape[:-1], -1, per_host)
+    if (hosts[held] != hosts[held[..., :1]]).any():
+        return None
+    apart = np.moveaxis(held, -2, 0)
+    for axis in op.split_axes:
+        if axis in kept or op.extents[axis] % per_host:
+            continue
+        if family.allows({**kept, axis: per_host}):
             return _ordered(op, {REPLICAS: len(apart), **kept, axis: per_host}, apart)
     return None
 
@@ -182,11 +186,10 @@ def _holders(
 
 def _ordered(op: Operator, split: Mapping[str, Degree], devices: np.ndarray) -> ParallelConfig:
     """The axes in the order of the operator."""
-    names = list(split)
-    rank = {axis: k for k, axis in enumerate((REPLICAS, *op.extents))}
-    order = sorted(range(len(names)), key=lambda k: rank[names[k]])
-    turned = devices.reshape([parts(split[name]) for name in names]).transpose(order)
-    return ParallelConfig({names[k]: split[names[k]] for k in order}, turned.reshape(-1).tolist())
+    names = sorted(split, key=(REPLICAS, *op.extents).index)
+    shape = [parts(degree) for degree in split.values()]
+    turned = devices.reshape(shape).transpose([list(split).index(name) for name in names])
+    return ParallelConfig({name: split[name] for name in names}, turned.reshape(-1).tolist())
 
 
 def _keepers(graph: Graph) -> Iterator[Operator]:

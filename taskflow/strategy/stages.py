@@ -86,21 +86,30 @@ def _cut(
     graph: Graph, all_families: Sequence[Family], count: int, cuts: Sequence[str] | None
 ) -> list[int]:
     """The first family of every stage, and their number."""
-    number = {family.leader.name: k for k, family in enumerate(all_families)}
     if cuts is not None:
-        if unknown := [name for name in cuts if name not in number]:
-            raise ValueError(f"stages: '{unknown[0]}' is no operator that a strategy names")
-        bounds = [0, *(number[name] for name in cuts), len(all_families)]
-        for before, after in pairwise(bounds):
-            if before >= after:
-                raise ValueError(
-                    f"stages: a stage begins at '{all_families[after].leader.name}' and has no operators before"
-                )
-        return bounds
+        return _named_cuts(all_families, cuts)
     if not 1 <= count <= len(all_families):
         raise ValueError(f"stages: {count} stages of {len(all_families)} operators")
     able = whole_cuts(graph, all_families)
     return [0, *quantile_cuts(flops_of(graph, all_families), count, able), len(all_families)]
+
+
+def _named_cuts(all_families: Sequence[Family], cuts: Sequence[str]) -> list[int]:
+    number = _numbers(all_families)
+    for name in cuts:
+        if name not in number:
+            raise ValueError(f"stages: '{name}' is no operator that a strategy names")
+    bounds = [0, *(number[name] for name in cuts), len(all_families)]
+    for before, after in pairwise(bounds):
+        if before >= after:
+            raise ValueError(
+                f"stages: a stage begins at '{all_families[after].leader.name}' and has no operators before"
+            )
+    return bounds
+
+
+def _numbers(all_families: Sequence[Family]) -> dict[str, int]:
+    return {family.leader.name: number for number, family in enumerate(all_families)}
 
 
 def whole_cuts(graph: Graph, all_families: Sequence[Family]) -> Array:
@@ -108,20 +117,17 @@ def whole_cuts(graph: Graph, all_families: Sequence[Family]) -> Array:
 
     The backward pass of the stage behind would wait for that of the stage before, which waits for it.
     """
-    number = {family.leader.name: k for k, family in enumerate(all_families)}
+    number = _numbers(all_families)
     again = set(recomputed(graph))
     made = dict[str, int]()
-    closed = np.zeros(len(all_families) + 1, int)
+    is_able = np.ones(len(all_families), np.bool_)
     for op in graph.operators:
         here = number[op.follows or op.name]
         for region in () if op.is_backward else op.inputs:
-            if (maker := made.get(region.name, here)) < here:
-                closed[maker + 1] += 1
-                closed[here + 1] -= 1
+            is_able[made.get(region.name, here) + 1 : here + 1] = False
         if op.name in again:
             made |= {region.name: here for region in op.outputs}
-    able: Array = np.flatnonzero(np.cumsum(closed)[: len(all_families)] == 0)[1:]
-    return able
+    return np.flatnonzero(is_able)[1:]
 
 
 def flops_of(graph: Graph, all_families: Sequence[Family]) -> list[float]:

@@ -223,8 +223,8 @@ class Strategy(UserDict[str, ParallelConfig]):
         for job, strategy in jobs.items():
             for step in range((steps or {}).get(job, 1)):
                 name = partial(in_turn, job=job, step=step)
-                made.data |= {name(n): config for n, config in strategy.items()}
-                made.signatures |= {name(n): s for n, s in strategy.signatures.items()}
+                made.data |= {name(n): strategy[n] for n in strategy}
+                made.signatures |= {name(n): strategy.signatures[n] for n in strategy.signatures}
         return made
 
     def __setitem__(self, name: str, config: ParallelConfig) -> None:
@@ -394,7 +394,7 @@ def check_config(op: Operator, config: ParallelConfig, devices: int) -> None:
             _check_in_place(op, axis)
     lowest, highest = config.device_range
     if lowest < 0 or highest >= devices:
-        device = next(d for d in config.devices if not 0 <= d < devices)
+        device = next(device for device in config.devices if not 0 <= device < devices)
         raise ValueError(f"{where}: device {device} is not among the machine's {devices} devices")
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import ctypes
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -166,7 +166,7 @@ class CublasLt:
 
     def _request(
         self,
-        matrices: tuple[Array, Array, Array],
+        matrices: Sequence[Array],
         epilogue: str,
         aux: Array | None,
         uses_tf32: bool,
@@ -188,7 +188,7 @@ class CublasLt:
             uses_tf32,
         )
 
-    def _launch(self, plan: ProductPlan, matrices: tuple[Array, Array, Array], stream: int) -> None:
+    def _launch(self, plan: ProductPlan, matrices: Sequence[Array], stream: int) -> None:
         x, y, z = map(self._pointer, matrices)
         is_double = matrices[2].dtype.name == "float64"
         one, zero = self._factors[ctypes.c_double if is_double else ctypes.c_float]

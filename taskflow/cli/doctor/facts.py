@@ -21,6 +21,7 @@ from taskflow.core.code_folders import first_folder, used_folder
 from taskflow.core.system import count_cores
 from taskflow.core.version import installed, our_version
 
+CUPY = ("cupy-cuda13x", "cupy-cuda12x", "cupy")  # packages that bring it
 PACKAGES = (
     *(
         "numpy",
@@ -97,14 +98,7 @@ def look() -> Facts:
     on_path = shutil.which("mpirun")
     library, mpi_error = _mpi_library()
     compiler_error, cache, cache_used = _compiler()
-    cupy = next(
-        (
-            version
-            for name in ("cupy-cuda13x", "cupy-cuda12x", "cupy")
-            if (version := installed(name))
-        ),
-        "",
-    )
+    cupy = next(filter(None, map(installed, CUPY)), "")
     gpus = len(find_gpus()) if cupy else 0
     return Facts(
         python=platform.python_version(),
