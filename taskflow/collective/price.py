@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from copy import copy
 from functools import cache, partial
+from itertools import product
 from typing import NamedTuple
 
 import numpy as np
@@ -56,7 +57,7 @@ _MOST_MEMBERS, _TRIED_BYTES = (
     (1 << 14, 1 << 20, 1 << 25),
 )  # of groups and collectives, see `_winners`
 _DIGEST_BYTES = 16
-Few = Callable[[], Mapping[str, Collection[str]]]  # collective -> algorithms
+Few = Callable[[str], Collection[str]]  # collective -> algorithms
 REDUCE, BROADCAST = COLLECTIVES.index("reduce"), COLLECTIVES.index("broadcast")
 
 
@@ -158,8 +159,8 @@ class CollectiveCosts:
             costs.few = cache(CollectiveCosts(machine.with_library(OWN))._winners)
         return costs
 
-    def _winners(self) -> Mapping[str, Collection[str]]:
-        """Collective -> algorithms that are the fastest for some size: among all, those of a host, one of each host."""
+    def _winners(self, name: str) -> Collection[str]:
+        """Algorithms that are the fastest for some size: among all, those of a host, one of each host."""
         host = [device.host for device in self.machine.devices]
         every = sorted(range(len(host)), key=host.__getitem__)
         first = {host[d]: d for d in reversed(every)}
@@ -168,14 +169,9 @@ class CollectiveCosts:
             [d for d in every if host[d] == host[every[0]]],
             sorted(first.values()),
         )
-        winners = dict[str, set[str]]()
-        for group in groups:
-            for name in BY_STEPS if len(group) > 1 else ():
-                prices = self.prices(tuple(group[:_MOST_MEMBERS]))
-                winners.setdefault(name, set()).update(
-                    prices.choose(name, size).algorithm for size in _TRIED_BYTES
-                )
-        return winners
+        prices = [self.prices(tuple(group[:_MOST_MEMBERS])) for group in groups if len(group) > 1]
+        tries = product(prices, _TRIED_BYTES)
+        return {of_group.choose(name, size).algorithm for of_group, size in tries}
 
     def seconds(self, task_graph: TaskGraph, rows: Array) -> Array:
         """Seconds of collective rows."""
@@ -503,6 +499,6 @@ def tried(outline: Outline, few: Few | None = None) -> tuple[str, ...]:
     if outline.outsiders:
         is_small = outline.tile_bytes <= exchanges.SMALL_BYTES
         return (*(name for name in WITH_OUTSIDERS if name in able), *([""] if is_small else []))
-    if few is not None:
-        able = tuple(name for name in able if name in few().get(outline.name, able))
+    if few is not None and outline.name in BY_STEPS:
+        able = tuple(name for name in able if name in few(outline.name))
     return able if outline.is_even or outline.name == "all-to-all" else (*able, "")
