@@ -132,6 +132,7 @@ class CollectiveCosts:
         self.table, self._library = StreamTable(machine), Library.of(machine)
         self._names: dict[tuple[bytes, int], NamedDevices] = {}
         self._ways: dict[tuple[int, bytes], Way | None] = {}
+        self._seconds: dict[Way, float] = {}
         self._outlines: dict[bytes, tuple[Outline, bool]] = {}
         self._models: dict[
             tuple[int, ...], tuple[GroupPrices, Array]
@@ -180,9 +181,19 @@ class CollectiveCosts:
         prices, seconds = dict[tuple[int, int], float](), np.empty(len(rows))
         for k, (of, way) in enumerate(zip(kind.tolist(), ways, strict=True)):
             if (key := (of, id(way))) not in prices:
-                prices[key] = self._choice_of(task_graph, int(first[of]), way).seconds
+                prices[key] = self._seconds_of(task_graph, int(first[of]), way)
             seconds[k] = prices[key]
         return seconds
+
+    def _seconds_of(self, task_graph: TaskGraph, row: int, way: Way | None) -> float:
+        """Seconds of a row that goes such a way; those of one way look alike."""
+        if way is None:
+            return self._choice_of(task_graph, row, way).seconds
+        if way not in self._seconds:
+            if len(self._seconds) >= MOST:
+                self._seconds = {}
+            self._seconds[way] = self._choice_of(task_graph, row, way).seconds
+        return self._seconds[way]
 
     def of_row(self, task_graph: TaskGraph, row: int) -> Choice:
         """Of a collective row, with the algorithm that it has, if it has one; else what lowering would choose."""
