@@ -52,10 +52,7 @@ SMALL = 8  # devices of a machine on which searches, too, try every algorithm
 MANY = 128
 MANY_TREES = 64  # in groups of more no trees are grown where nobody relays: that takes 0.2 s, and others are as fast
 WITH_MANY = ("two-level", "two-level doubling", "halving-doubling", "tree", "chain in 16 parts")
-_MOST_MEMBERS, _TRIED_BYTES = (
-    64,
-    (1 << 14, 1 << 20, 1 << 25),
-)  # of groups and collectives, see `_winners`
+_MOST_MEMBERS, _TRIED_BYTES = 64, (1 << 14, 1 << 20, 1 << 25)  # see `_winners`
 _DIGEST_BYTES = 16
 Few = Callable[[str], Collection[str]]  # collective -> algorithms
 REDUCE, BROADCAST = COLLECTIVES.index("reduce"), COLLECTIVES.index("broadcast")
@@ -122,8 +119,7 @@ class Look(NamedTuple):
 class CollectiveCosts:
     """Seconds and algorithms of collectives on one machine, each found once.
 
-    Attributes:
-        few: with it, the fastest is chosen among those of a name alone that it gives; it is asked when it is needed.
+    With `few`, the fastest is chosen among those alone that it gives of a name.
     """
 
     def __init__(self, machine: MachineModel) -> None:
@@ -132,11 +128,10 @@ class CollectiveCosts:
         self.table, self._library = StreamTable(machine), Library.of(machine)
         self._names: dict[tuple[bytes, int], NamedDevices] = {}
         self._ways: dict[tuple[int, bytes], Way | None] = {}
-        self._seconds: dict[Way, float] = {}
+        self._seconds: dict[object, float] = {}  # by the way
         self._outlines: dict[bytes, tuple[Outline, bool]] = {}
-        self._models: dict[
-            tuple[int, ...], tuple[GroupPrices, Array]
-        ] = {}  # with the machine's numbers of links
+        # with the machine's numbers of links
+        self._models: dict[tuple[int, ...], tuple[GroupPrices, Array]] = {}
         self._alike: dict[bytes, GroupPrices] = {}
 
     @staticmethod
@@ -165,11 +160,8 @@ class CollectiveCosts:
         host = [device.host for device in self.machine.devices]
         every = sorted(range(len(host)), key=host.__getitem__)
         first = {host[d]: d for d in reversed(every)}
-        groups = (
-            every[:_MOST_MEMBERS],
-            [d for d in every if host[d] == host[every[0]]],
-            sorted(first.values()),
-        )
+        on_host = [d for d in every if host[d] == host[every[0]]]
+        groups = every[:_MOST_MEMBERS], on_host, sorted(first.values())
         prices = [self.prices(tuple(group[:_MOST_MEMBERS])) for group in groups if len(group) > 1]
         tries = product(prices, _TRIED_BYTES)
         return {of_group.choose(name, size).algorithm for of_group, size in tries}
@@ -178,22 +170,15 @@ class CollectiveCosts:
         """Seconds of collective rows."""
         first, kind, _ = twins(task_graph, rows)
         ways = [task_graph.ways[n] if n >= 0 else None for n in task_graph.algorithm[rows].tolist()]
-        prices, seconds = dict[tuple[int, int], float](), np.empty(len(rows))
+        of_kinds, seconds = dict[object, float](), np.empty(len(rows))
+        if len(self._seconds) >= MOST:
+            self._seconds = {}
         for k, (of, way) in enumerate(zip(kind.tolist(), ways, strict=True)):
-            if (key := (of, id(way))) not in prices:
-                prices[key] = self._seconds_of(task_graph, int(first[of]), way)
+            prices = self._seconds if way else of_kinds  # those that go one way look alike
+            if (key := way or of) not in prices:
+                prices[key] = self._choice_of(task_graph, int(first[of]), way).seconds
             seconds[k] = prices[key]
         return seconds
-
-    def _seconds_of(self, task_graph: TaskGraph, row: int, way: Way | None) -> float:
-        """Seconds of a row that goes such a way; those of one way look alike."""
-        if way is None:
-            return self._choice_of(task_graph, row, way).seconds
-        if way not in self._seconds:
-            if len(self._seconds) >= MOST:
-                self._seconds = {}
-            self._seconds[way] = self._choice_of(task_graph, row, way).seconds
-        return self._seconds[way]
 
     def of_row(self, task_graph: TaskGraph, row: int) -> Choice:
         """Of a collective row, with the algorithm that it has, if it has one; else what lowering would choose."""
