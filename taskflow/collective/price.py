@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import hashlib
 from collections import deque
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from copy import copy
 from functools import cache, partial
+from itertools import product
 from typing import NamedTuple
 
 import numpy as np
@@ -51,12 +52,9 @@ SMALL = 8  # devices of a machine on which searches, too, try every algorithm
 MANY = 128
 MANY_TREES = 64  # in groups of more no trees are grown where nobody relays: that takes 0.2 s, and others are as fast
 WITH_MANY = ("two-level", "two-level doubling", "halving-doubling", "tree", "chain in 16 parts")
-_MOST_MEMBERS, _TRIED_BYTES = (
-    64,
-    (1 << 14, 1 << 20, 1 << 25),
-)  # of groups and collectives, see `_winners`
+_MOST_MEMBERS, _TRIED_BYTES = 64, (1 << 14, 1 << 20, 1 << 25)  # see `_winners`
 _DIGEST_BYTES = 16
-Few = Callable[[], Mapping[str, Collection[str]]]  # collective -> algorithms
+Few = Callable[[str], Collection[str]]  # collective -> algorithms
 REDUCE, BROADCAST = COLLECTIVES.index("reduce"), COLLECTIVES.index("broadcast")
 
 
@@ -121,8 +119,7 @@ class Look(NamedTuple):
 class CollectiveCosts:
     """Seconds and algorithms of collectives on one machine, each found once.
 
-    Attributes:
-        few: with it, the fastest is chosen among those of a name alone that it gives; it is asked when it is needed.
+    With `few`, the fastest is chosen among those alone that it gives of a name.
     """
 
     def __init__(self, machine: MachineModel) -> None:
@@ -131,10 +128,10 @@ class CollectiveCosts:
         self.table, self._library = StreamTable(machine), Library.of(machine)
         self._names: dict[tuple[bytes, int], NamedDevices] = {}
         self._ways: dict[tuple[int, bytes], Way | None] = {}
+        self._seconds: dict[object, float] = {}  # by the way
         self._outlines: dict[bytes, tuple[Outline, bool]] = {}
-        self._models: dict[
-            tuple[int, ...], tuple[GroupPrices, Array]
-        ] = {}  # with the machine's numbers of links
+        # with the machine's numbers of links
+        self._models: dict[tuple[int, ...], tuple[GroupPrices, Array]] = {}
         self._alike: dict[bytes, GroupPrices] = {}
 
     @staticmethod
@@ -158,32 +155,27 @@ class CollectiveCosts:
             costs.few = cache(CollectiveCosts(machine.with_library(OWN))._winners)
         return costs
 
-    def _winners(self) -> Mapping[str, Collection[str]]:
-        """Collective -> algorithms that are the fastest for some size: among all, those of a host, one of each host."""
+    def _winners(self, name: str) -> Collection[str]:
+        """Algorithms that are the fastest for some size: among all, those of a host, one of each host."""
         host = [device.host for device in self.machine.devices]
         every = sorted(range(len(host)), key=host.__getitem__)
         first = {host[d]: d for d in reversed(every)}
-        groups = (
-            every[:_MOST_MEMBERS],
-            [d for d in every if host[d] == host[every[0]]],
-            sorted(first.values()),
-        )
-        winners = dict[str, set[str]]()
-        for group in groups:
-            for name in BY_STEPS if len(group) > 1 else ():
-                prices = self.prices(tuple(group[:_MOST_MEMBERS]))
-                winners.setdefault(name, set()).update(
-                    prices.choose(name, size).algorithm for size in _TRIED_BYTES
-                )
-        return winners
+        on_host = [d for d in every if host[d] == host[every[0]]]
+        groups = every[:_MOST_MEMBERS], on_host, sorted(first.values())
+        prices = [self.prices(tuple(group[:_MOST_MEMBERS])) for group in groups if len(group) > 1]
+        tries = product(prices, _TRIED_BYTES)
+        return {of_group.choose(name, size).algorithm for of_group, size in tries}
 
     def seconds(self, task_graph: TaskGraph, rows: Array) -> Array:
         """Seconds of collective rows."""
         first, kind, _ = twins(task_graph, rows)
         ways = [task_graph.ways[n] if n >= 0 else None for n in task_graph.algorithm[rows].tolist()]
-        prices, seconds = dict[tuple[int, int], float](), np.empty(len(rows))
+        of_kinds, seconds = dict[object, float](), np.empty(len(rows))
+        if len(self._seconds) >= MOST:
+            self._seconds = {}
         for k, (of, way) in enumerate(zip(kind.tolist(), ways, strict=True)):
-            if (key := (of, id(way))) not in prices:
+            prices = self._seconds if way else of_kinds  # those that go one way look alike
+            if (key := way or of) not in prices:
                 prices[key] = self._choice_of(task_graph, int(first[of]), way).seconds
             seconds[k] = prices[key]
         return seconds
@@ -503,6 +495,6 @@ def tried(outline: Outline, few: Few | None = None) -> tuple[str, ...]:
     if outline.outsiders:
         is_small = outline.tile_bytes <= exchanges.SMALL_BYTES
         return (*(name for name in WITH_OUTSIDERS if name in able), *([""] if is_small else []))
-    if few is not None:
-        able = tuple(name for name in able if name in few().get(outline.name, able))
+    if few is not None and outline.name in BY_STEPS:
+        able = tuple(name for name in able if name in few(outline.name))
     return able if outline.is_even or outline.name == "all-to-all" else (*able, "")

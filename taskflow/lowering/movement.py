@@ -219,7 +219,7 @@ def _fragment(
         _narrow(_sorted(s.edge[: s.edges])),
         instances[: len(homes)],
         boxes(s.need_box, homes),
-        np.stack([fetch[: len(fetching)], fetching], axis=1),
+        np.array([fetch[: len(fetching)], fetching], np.int64).T,
     )
 
 

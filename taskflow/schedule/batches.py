@@ -8,21 +8,20 @@ from __future__ import annotations
 
 from taskflow.graph.graph import Graph, Operator
 from taskflow.graph.samples import sample_groups
-from taskflow.schedule.orders import named, order_name
+from taskflow.schedule.orders import named
 from taskflow.schedule.plan import Plan
 from taskflow.schedule.schedule import Policy
 
 
 def check_batches(graph: Graph, plan: Plan) -> None:
     """ValueError: the plan has such operators of the graph in micro-batches, one after the other."""
+    policy = named(plan.schedule)
     many = (len(config.devices) > len({*config.devices}) for config in plan.strategy.data.values())
-    if plan.parts == 1 or not isinstance(named(plan.schedule), Policy) or any(many):
+    if plan.parts == 1 or not isinstance(policy, Policy) or any(many):
         return
     if (names := _awaiting(graph)) is not None:
-        needs = "'{}' needs all {} micro-batches of '{}' before its first point"
-        raise ValueError(
-            f"schedule '{order_name(plan.schedule)}': {needs.format(names[0], plan.parts, names[1])}"
-        )
+        needs = f"'{names[0]}' needs all {plan.parts} micro-batches of '{names[1]}'"
+        raise ValueError(f"schedule '{policy.name}': {needs} before its first point")
 
 
 def _awaiting(graph: Graph) -> tuple[str, str] | None:
@@ -39,8 +38,9 @@ def _awaiting(graph: Graph) -> tuple[str, str] | None:
 
     for op in graph.operators:
         axis = None if op.is_backward else along(op)
-        if axis and (region := next((r.name for r in op.inputs if r.name in made), None)):
-            return op.name, made[region]
+        makers = [made[r.name] for r in op.inputs if r.name in made]
+        if axis and makers:
+            return op.name, makers[0]
         if op.is_backward or learned.isdisjoint(r.name for r in op.inputs):
             continue
         learned.update(r.name for r in op.outputs)

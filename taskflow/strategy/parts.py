@@ -39,7 +39,10 @@ def parts_of(points: OperatorPoints, made: int) -> HeldParts | None:
     are not added up (see `lowering.tiles`).
     """
     boxes = points.box(points.operator.bound.made[made])
-    table = np.stack([_tiles(boxes), points.device, points.colours[:, made]], axis=1)
+    colours = points.colours[:, made]
+    if (colours == colours[:1]).all():
+        return None
+    table = np.stack([_tiles(boxes), points.device, colours], axis=1)
     once = np.unique(table, axis=0, return_index=True)[1]
     once = once[(boxes[once, :, 0] < boxes[once, :, 1]).all(axis=1)]
     tile, device, colour = table[once].T
@@ -59,7 +62,7 @@ def parts_of(points: OperatorPoints, made: int) -> HeldParts | None:
     if not is_together.all() or by_group.max() == _numbers(tile).max():
         return None
     kept = np.sort(once[colour == group])
-    colours = points.colours[kept, made : made + 1].copy()
+    colours = colours[kept, None]
     number_colours(colours)
     return HeldParts(points.device[kept], boxes[kept], colours[:, 0])
 
