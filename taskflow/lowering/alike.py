@@ -12,7 +12,8 @@ All of this is asked of one kind of region at a time, and kept: the next strateg
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -50,12 +51,13 @@ def refined(kinds: Sequence[PlacedKind], orbits: Orbits) -> Orbits:
     alone = Orbits.of_equal(np.arange(len(orbits.of)), strides=orbits.strides)
     if any(kind.shares_a_port for kind in kinds):
         return alone
-    orbits = orbits.refine(_mixed(kinds, [kind.seen for kind in kinds]))
+    orbits = orbits.refine(_mixed(kinds, lambda placed: placed.kind.seen))
     while len(orbits) < len(alone):
         before = 0
         while before < len(orbits):
             before = len(orbits)
-            orbits = orbits.refine(_mixed(kinds, [kind.seen_together(orbits) for kind in kinds]))
+            seen = partial(PlacedKind.seen_together, orbits=orbits)
+            orbits = orbits.refine(_mixed(kinds, seen))
         alikes = [kind.alike(orbits) for kind in kinds]
         if any(alike is None for alike in alikes):  # by chance
             break
@@ -74,11 +76,15 @@ def refined(kinds: Sequence[PlacedKind], orbits: Orbits) -> Orbits:
     return alone
 
 
-def _mixed(kinds: Sequence[PlacedKind], seen: Sequence[Array]) -> Array:
-    """One number of every device for all that kinds have seen of it."""
-    total = np.zeros_like(seen[0])
-    for kind, of_devices in zip(kinds, seen, strict=True):
-        total += of_devices * (kind.weight | 1)
+def _mixed(kinds: Sequence[PlacedKind], seen: Callable[[PlacedKind], Array]) -> Array:
+    """One number of every device for all that kinds have seen of it, which is 0 of devices that do not touch them.
+
+    `seen`: of devices with the numbers that they have in the table of a kind.
+    """
+    total = np.zeros(kinds[0].table.devices, np.int64)
+    for placed in kinds:
+        touched = placed.table.touched
+        total[touched + placed.by] += seen(placed)[touched] * (placed.weight | 1)
     return total
 
 
@@ -211,6 +217,13 @@ class KindsTable:
             self._seen_by[key] = orbits.seen_by(self.touched, by)
         return self._seen_by[key]
 
+    def let_go(self) -> None:
+        """Keep the rows alone: nothing is asked of orbits any more."""
+        for name in ("sample", "chosen", "of_instances", "of_rows", "of_events", "seen"):
+            vars(self).pop(name, None)
+        self._parts.clear()
+        self._points.clear()
+
     @property
     def size_bytes(self) -> int:
         """Memory that it takes, without what is known under orbits."""
@@ -300,14 +313,9 @@ class PlacedKind:
         """Of every row of the kind, the row of the table that it is like."""
         return self.kind.like(self._there(orbits))
 
-    @property
-    def seen(self) -> Array:
-        """Of every device a number that follows from what touches it, in order."""
-        return np.roll(self.kind.seen, self.by)
-
     def seen_together(self, orbits: Orbits) -> Array:
-        """The same from the orbits of the devices that rows touch, which touch it."""
-        return np.roll(self.kind.seen_together(self._there(orbits)), self.by)
+        """See `RegionKind.seen_together`; of devices as the table numbers them."""
+        return self.kind.seen_together(self._there(orbits))
 
     def alike(self, orbits: Orbits) -> Alike | None:
         """What rows are like; None: what touches a device is not what touches its representative."""

@@ -186,11 +186,17 @@ class RegionKinds:
             self._placed_kinds[key] = PlacedKind(kind, self._weight())
 
 
+def alike_of(kinds: Sequence[PlacedKind], orbits: Orbits) -> list[tuple[Array, Array]]:
+    """Of every kind its rows that touch representatives, and of all its rows those that they are like."""
+    return [(kind.numbers(orbits), kind.like(orbits)) for kind in kinds]
+
+
 def with_peers(
     rows: TaskGraph,
     row: Array,
     kinds: Sequence[PlacedKind],
     which: Array,
+    alike: Sequence[tuple[Array, Array]],
     orbits: Orbits,
     lower: Callable[[Orbits], TaskGraph],
 ) -> TaskGraph:
@@ -201,10 +207,11 @@ def with_peers(
         row: which of them everything is as it is found: points, then what moves each region in turn.
         kinds: of regions.
         which: of every region, its kind.
+        alike: see `alike_of`.
         orbits: under which these are alike.
         lower: see `Peers`.
     """
-    numbers, like = [k.numbers(orbits) for k in kinds], [k.like(orbits) for k in kinds]
+    numbers, like = zip(*alike, strict=True)
     tables = {id(k.table): k.table for k in kinds}
     first_way = dict(zip(tables, pointers([len(table.rows.ways) for table in tables.values()])))
     number, count = gather(numbers, which)
@@ -220,12 +227,15 @@ def with_peers(
         algorithm = kind.table.rows.algorithm[at]
         return np.where(algorithm >= 0, algorithm + first_way[id(kind.table)], algorithm)
 
-    counts, none = _counts(kinds, like), np.full(len(rows), -1)
+    counts, none = _counts(kinds, like), np.full(len(rows), -1, np.int32)
     kind = none.copy()
     kind[moved] = np.repeat(which, count)
     peers = Peers(
         orbits,
-        column(lambda k, at: counts[id(k)][at - k.rows.start], orbits.size[orbits.of[rows.device]]),
+        column(
+            lambda k, at: counts[id(k)][at - k.rows.start],
+            orbits.size.astype(np.int32)[orbits.of[rows.device]],
+        ),
         _region_rows(kinds, like, which),
         kind,
         column(lambda k, at: at, none),

@@ -30,7 +30,7 @@ from taskflow.lowering.alike import PlacedKind
 from taskflow.lowering.digest import digest_of
 from taskflow.lowering.fragments import Found, Fragments
 from taskflow.lowering.homes import Homes
-from taskflow.lowering.kinds import RegionKinds, with_peers
+from taskflow.lowering.kinds import RegionKinds, alike_of, with_peers
 from taskflow.lowering.life import lives, ops_of_jobs, tabulate
 from taskflow.lowering.like import RowOrder, all_numbers_as_found, numbers_as_found
 from taskflow.lowering.limits import check_bytes, check_host_memory, check_room
@@ -71,6 +71,7 @@ Devices = Iterable[int] | Callable[[Sequence[int]], Iterable[int]]  # the latter
 # Lowered and simulated while it is found out which devices do the same with a kind of region, about: CNNs on 4 to 64
 # devices and a GPT on 8 (`benchmarks/orbits.py --kinds`). Both ways give the same seconds.
 ROWS_OF_A_KIND = 128
+NARROW = "point", "region", "arg_instance"  # columns of rows of representatives that are int32
 # Bytes of a lowering that is made again, should finer rows be asked for, rather than kept beside its rows.
 MUCH = 1 << 28
 
@@ -126,6 +127,7 @@ def lower_to_simulate(
 ) -> TaskGraph:
     """See `Lowering.rows_to_simulate`; what they were made of is let go of where it takes much."""
     lowering = Lowering(graph, machine, bucket_bytes=bucket_bytes)
+    lowering.is_for_once = True
     rows = lowering.rows_to_simulate(strategy, costs)
     if rows.peers is None or lowering.size_bytes < MUCH:
         return rows
@@ -155,12 +157,13 @@ class Ready(NamedTuple):
 
 
 class Lowering:
-    """`lower` with its caches, for one graph and one machine."""
+    """`lower` with its caches, for one graph and one machine; for once: of kinds that take much only rows are kept."""
 
     def __init__(
         self, graph: Graph, machine: MachineModel, piece_bytes: int = 0, bucket_bytes: int = 0
     ) -> None:
         self.graph, self.machine, self.bucket_bytes = graph, machine, bucket_bytes
+        self.is_for_once = False
         self.operators = tuple(graph.operators)
         self.regions = tuple(graph.regions.values())
         self.number = {r.name: k for k, r in enumerate(self.regions)}
@@ -309,14 +312,16 @@ class Lowering:
         """The rows of representatives of orbits, at least as fine as some; `seeds`: what was asked for before."""
         seeds = *seeds, coarse
         orbits = self.kinds.refined(kinds, seeds)
-        points = ready.chosen.on(orbits.is_first)
         parts, part = each_once([kind.part(orbits) for kind in kinds])
         by_region = Found(parts, part[which], ready.by_region.shift)
+        alike = alike_of(kinds, orbits)
         if self.size_bytes >= MUCH:
+            for kind in kinds if self.is_for_once else ():
+                kind.table.let_go()
             give_back_memory()
-        rows, row = self._assemble(ready, points, by_region, is_narrow=True)
+        rows, row = self._assemble(ready, ready.chosen.on(orbits.is_first), by_region, True)
         finer = partial(self._rows_of, ready, kinds, which, seeds)
-        return with_peers(rows, row, kinds, which, orbits, finer)
+        return with_peers(rows, row, kinds, which, alike, orbits, finer)
 
     def _moving(self, by_region: Found, regions: Array) -> TaskGraph:
         """The rows that move some regions, without dependences, with algorithms."""
@@ -372,16 +377,13 @@ class Lowering:
         """See `sample`."""
         first, instances = self._instances(by_region, regions, is_narrow)
         parts = [self._points(ops, numbers)] if len(ops) else []
-        moves = (
-            [move_columns(by_region, regions, self._itemsize, first, self.ndim)]
-            if len(regions)
-            else []
-        )
-        row = np.arange(sum(len(part["kind"]) for part in [*parts, *moves]))
+        if len(regions):
+            parts.append(move_columns(by_region, regions, self._itemsize, first, self.ndim))
+        row = np.arange(sum(len(part["kind"]) for part in parts))
         launches = tuple(
             self.launches.of(*point) for point in zip(ops.tolist(), numbers.tolist(), strict=True)
         )
-        return self._task_graph([*parts, *moves], row, launches, is_narrow, **instances)
+        return self._task_graph(parts, row, launches, is_narrow, **instances)
 
     # -- assembling ------------------------------------------------------------------------------------------------
 
@@ -423,11 +425,8 @@ class Lowering:
         is_narrow: bool = False,
         **rest: Any,
     ) -> TaskGraph:
-        """The task graph where number k of the parts is row `row[k]`; what is not given is empty.
-
-        One that is narrow has boxes that are `Selected`.
-        """
-        columns = in_order(parts, row)
+        """The task graph where part k is row `row[k]`, the rest empty; narrow: with `Selected` boxes, and int32."""
+        columns = in_order(parts, row, NARROW if is_narrow else ())
         if not is_narrow:
             columns["arg_box"] = np.asarray(columns["arg_box"], np.int64)
         names = ("kind", "source", "device", "arg_ptr")
@@ -435,8 +434,9 @@ class Lowering:
         instance, device_of = columns["arg_instance"], rest["instance_device"]
         crossing = crossing_of(launches, columns["launch"])
         arg_device = device_of[instance] if len(device_of) else instance
+        dtype = np.int32 if is_narrow else np.int64
         rows = kind, source, device, crossing, arg_ptr, arg_device
-        streams, groups = self._streams.of_rows(*rows)
+        streams, groups = self._streams.of_rows(*rows, dtype)
         no_deps = {"dep_ptr": np.zeros(len(kind) + 1, np.int64), "dep_row": np.zeros(0, np.int64)}
         given: dict[str, Any] = {"homes": {}, "fetches": {}, **no_deps, **rest}
         return TaskGraph(
@@ -445,7 +445,7 @@ class Lowering:
             regions=self.regions,
             streams=streams,
             groups=groups,
-            algorithm=np.full(len(kind), -1),
+            algorithm=np.full(len(kind), -1, dtype),
             combine=self.launches.combine,
             orders=self.orders,
             uses_tf32=self.graph.precision.dtype == "tf32",

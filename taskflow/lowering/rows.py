@@ -6,11 +6,11 @@ region after region. `in_order` brings them into the issue order, which `IssueOr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -30,6 +30,9 @@ from taskflow.lowering.life import Lives
 from taskflow.lowering.pointstore import PointStore
 from taskflow.strategy.partition import OperatorPoints
 from taskflow.tasks.task_graph import Kind, Privilege
+
+if TYPE_CHECKING:
+    from numpy.typing import DTypeLike
 
 
 @dataclass(frozen=True, eq=False)
@@ -270,10 +273,12 @@ def move_columns(
     }
 
 
-def in_order(parts: Sequence[dict[str, Any]], row: Array) -> dict[str, Any]:
+def in_order(
+    parts: Sequence[dict[str, Any]], row: Array, narrow: Collection[str] = ()
+) -> dict[str, Any]:
     """The columns of a task graph, where number k of the parts becomes row `row[k]`; boxes are `Selected`.
 
-    The parts lose their columns one by one, so that few are there twice.
+    The parts lose their columns one by one, so that few are there twice; those that are `narrow` take half the memory.
     """
     count = np.concatenate([part.pop("arg_count") for part in parts])
     arg_ptr = pointers(placed([count], row))
@@ -284,16 +289,20 @@ def in_order(parts: Sequence[dict[str, Any]], row: Array) -> dict[str, Any]:
         [(of.at + b).astype(np.int32) for of, b in zip(boxes, begin.tolist(), strict=False)], arg
     )
     columns = {
-        name: placed([part.pop(name) for part in parts], arg if name.startswith("arg_") else row)
+        name: placed(
+            [part.pop(name) for part in parts],
+            arg if name.startswith("arg_") else row,
+            np.int32 if name in narrow else None,
+        )
         for name in [*parts[0]]
     }
     values = np.concatenate([of.values for of in boxes])
     return columns | {"arg_ptr": arg_ptr, "arg_box": Selected(values, at)}
 
 
-def placed(parts: Sequence[Array], row: Array) -> Array:
-    """A column in which value k of the parts, one after the other, is that of `row[k]`."""
-    column = np.empty(len(row), parts[0].dtype)
+def placed(parts: Sequence[Array], row: Array, dtype: DTypeLike | None = None) -> Array:
+    """A column in which value k of the parts, one after the other, is that of `row[k]`; default: of their dtype."""
+    column = np.empty(len(row), parts[0].dtype if dtype is None else dtype)
     begin = 0
     for values in parts:
         column[row[begin : begin + len(values)]] = values

@@ -109,7 +109,7 @@ def find_tax(task_graph: TaskGraph) -> Tax | None:
     devices = np.append(groups.devices, ends)[spread(begin, count)]
     taken = np.zeros(len(task_graph), np.int64)
     taken[row] = count
-    stream = task_graph.streams[:, 0]
+    stream = task_graph.first_stream
     is_task = (stream >= 0) & (stream < len(share))  # the first streams are those of compute
     payer = np.where(is_task & (share[np.where(is_task, stream, 0)] > 0), stream, NONE)
     return make_tax(pointers(taken), devices, payer, 1.0 - share)

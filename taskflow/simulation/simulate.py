@@ -16,6 +16,7 @@ import numpy as np
 from taskflow.core.columns import pointers
 from taskflow.core.compiling import tiered
 from taskflow.core.start_rule import finish_of, latest, occupy, start_of
+from taskflow.core.system import give_back_memory
 from taskflow.cost.model import CostModel
 from taskflow.simulation.representatives import with_alike_loads
 from taskflow.simulation.sharing import find_hops, find_tax, find_waits, schedule_fairly
@@ -24,6 +25,8 @@ from taskflow.tasks.memory import needed_bytes, plan_memory, shortage, with_reus
 from taskflow.tasks.streams import count_streams, find_queues
 from taskflow.tasks.task_graph import Array, TaskGraph
 from taskflow.tasks.timeline import Timeline
+
+MANY = 1 << 19  # rows; what they took until now is given back
 
 
 def simulate(task_graph: TaskGraph, costs: CostModel) -> Timeline:
@@ -56,6 +59,8 @@ def _of_representatives(task_graph: TaskGraph, costs: CostModel) -> Timeline:
         raise ValueError(
             "simulate: these are the rows of representatives, the costs know those of all devices"
         )
+    if len(task_graph) >= MANY:
+        give_back_memory()  # in which they were ordered
     task_graph, loads, table_seconds = with_alike_loads(task_graph, costs)
     peers = task_graph.peers
     assert peers is not None

@@ -13,10 +13,13 @@ Rejected: looking at all instances placed so far, which takes 1.9 s for 40,000 r
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 
 from taskflow.core.columns import Array, distinct
 from taskflow.core.compiling import inlined, inner, tiered
+from taskflow.core.grouping import grouped
 
 ALIVE, BORN = range(2)
 
@@ -33,9 +36,10 @@ def first_fit(device: Array, size: Array, first: Array, last: Array) -> Array:
     """
     offset = np.zeros(len(size), np.int64)
     placed = dict[bytes, Array]()
-    by_device = np.argsort(device, kind="stable")
-    for instances in np.split(by_device, np.flatnonzero(np.diff(device[by_device])) + 1):
-        if not len(instances):
+    ptr, by_device = grouped(device, int(device.max(initial=-1)) + 1)
+    for begin, end in pairwise(ptr.tolist()):
+        instances = by_device[begin:end]
+        if begin == end:
             continue
         births = distinct(first[instances])
         born = np.searchsorted(births, first[instances])
@@ -47,6 +51,30 @@ def first_fit(device: Array, size: Array, first: Array, last: Array) -> Array:
             placed[key] = _place(*lives, int(born.max() + 1).bit_length())
         offset[instances] = placed[key]
     return offset
+
+
+def most_alive(device: Array, size: Array, first: Array, last: Array, devices: int) -> Array:
+    """Of every device the most bytes that are alive at once: no placement takes less. See `first_fit`."""
+    most = np.zeros(devices, np.int64)
+    moments = int(last.max(initial=-1)) + 1
+    born = grouped(first, moments)[1]
+    _follow(device, size, first, last, born, grouped(last, moments)[1], most)
+    return most
+
+
+@tiered
+def _follow(
+    device: Array, size: Array, first: Array, last: Array, born: Array, died: Array, most: Array
+) -> None:
+    """See `most_alive`; `born`, `died`: instances by the rows with which their lives begin and end."""
+    alive = np.zeros(len(most), np.int64)
+    over = 0
+    for k in born:
+        while last[died[over]] < first[k]:
+            alive[device[died[over]]] -= size[died[over]]
+            over += 1
+        alive[device[k]] += size[k]
+        most[device[k]] = max(most[device[k]], alive[device[k]])
 
 
 @tiered

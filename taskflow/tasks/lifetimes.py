@@ -55,7 +55,7 @@ def wait_free_lifetimes(task_graph: TaskGraph, first: Array, last: Array) -> Col
     graph = task_graph
     rows = len(task_graph)
     devices = len(task_graph.machine.devices)
-    computing = np.where(graph.streams[:, 0] < devices, graph.streams[:, 0], -1)
+    computing = np.where(graph.first_stream < devices, graph.first_stream, -1)
     row, instance = _uses(graph)
     device = graph.instance_device[instance]
     first = 2 * first

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from taskflow.core.columns import Array, distinct
+from taskflow.core.columns import Array, distinct, pointers
 from taskflow.core.compiling import inner, tiered
 from taskflow.core.grouping import grouped
 from taskflow.tasks.task_graph import Kind, TaskGraph
@@ -87,13 +87,15 @@ def reuse_edges(
     low = np.searchsorted(bounds, begin)
     high = np.searchsorted(bounds, begin + size)
     taken = _taken_over(births, low, high, len(bounds).bit_length())
-    instance = np.where(graph.arg_instance < 0, -1, lies_in[graph.arg_instance])
-    queue = np.where(graph.is_communication, -1, graph.streams[:, 0])
-    ptr, use = grouped(
-        instance + 1, len(offset) + 1
-    )  # the arguments by instance, in row order; empty ones first
-    uses = use, ptr[1:]
-    args = (graph.arg_ptr, instance)
+    queue = np.where(graph.is_communication, -1, graph.first_stream)
+    is_used = np.zeros(len(offset), np.bool_)
+    is_used[used] = True
+    kept = is_used[lies_in][graph.arg_instance] & (graph.arg_instance >= 0)
+    row = graph.arg_row[kept]
+    instance = lies_in[graph.arg_instance[kept]]
+    ptr, use = grouped(instance, len(offset))  # the arguments by instance, in row order
+    uses = use, ptr
+    args = pointers(np.bincount(row, minlength=len(graph))), instance
     deps = (graph.dep_ptr, graph.dep_row)
     edges: Columns = _edges(args, uses, deps, taken, queue, folded(graph)[0])
     return edges
@@ -142,8 +144,9 @@ def _edges(
 ) -> Columns:
     """See `reuse_edges`, `_taken_over` and `folded`.
 
-    `args` are where those of a row begin, and their instances; `uses` the arguments by instance, and where those of an
-    instance begin; `deps` where those of a row begin, and their rows; `queue` the stream of a row of one device, or -1.
+    `args` are where those of a row begin, and their instances, whose bytes others may take over; `uses` the arguments
+    by instance, and where those of an instance begin; `deps` where those of a row begin, and their rows; `queue` the
+    stream of a row of one device, or -1.
     """
     (arg_ptr, instance) = args
     (use, use_ptr) = uses

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -93,12 +94,13 @@ class StreamTable:
         crossing: Array,
         arg_ptr: Array,
         arg_device: Array,
+        dtype: type[np.signedinteger[Any]] = np.int64,
     ) -> tuple[Array, Groups]:
         """(rows, n) stream numbers, -1 where there are fewer, -2 - g for those of group g; and the groups."""
         crossed = np.flatnonzero(crossing >= 0)
         links = self.host_routes(crossing[crossed], device[crossed])
         longest = max(1 + self.machine.ways.longest, links.shape[1])
-        streams = np.full((len(kind), 1 + longest), -1, np.int64)
+        streams = np.full((len(kind), 1 + longest), -1, dtype)
         streams[:, 0] = self.compute[device]
         streams[crossed, 0] = self.crossing[crossing[crossed], device[crossed]]
         streams[crossed, 1 : 1 + links.shape[1]] = links

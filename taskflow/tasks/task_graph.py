@@ -107,7 +107,8 @@ class TaskGraph:
             JOINED: a copy that travels in the message of the row before.
         streams: (rows, n) numbers of the streams a row occupies, -1 for none, `-2 - g` for all those of group g.
         arg_ptr, arg_instance, arg_box, arg_privilege: arguments; a box is ((lo), (hi)), zero-padded; instance -1 is an
-            empty box. Boxes of rows of representatives, and of their instances, are `columns.Selected`.
+            empty box. Boxes of rows of representatives, and of their instances, are `columns.Selected`; what numbers
+            their points, regions, algorithms, streams and instances takes half the memory (int32).
         dep_ptr, dep_row: dependences.
         instance_region, instance_device, instance_box, instance_partial: the instances.
         homes: region name -> (instance, box) that hold it between steps.
@@ -276,6 +277,11 @@ class TaskGraph:
     def arg_row(self) -> Array:
         """The row of every argument."""
         return np.repeat(np.arange(len(self)), np.diff(self.arg_ptr))
+
+    @property
+    def first_stream(self) -> Array:
+        """The first stream of every row, see `streams`; int64."""
+        return self.streams[:, 0].astype(np.int64)
 
     @property
     def waiting_row(self) -> Array:

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from taskflow.tasks.first_fit import first_fit
+from taskflow.tasks.first_fit import first_fit, most_alive
 
 
 def compared_with_all(device, size, first, last):
@@ -36,6 +36,17 @@ def test_the_lowest_free_bytes_are_taken(drawn, by_size):
     device, size, first, length = np.array(drawn, np.int64).reshape(-1, 4).T
     found = first_fit(device, size, first, first + length)
     np.testing.assert_array_equal(found, compared_with_all(device, size, first, first + length))
+
+
+@given(instances)
+def test_the_most_bytes_alive_at_once(drawn):
+    device, size, first, length = np.array(drawn, np.int64).reshape(-1, 4).T
+    at_once = [
+        [size[(device == d) & (first <= row) & (row <= first + length)].sum() for row in range(43)]
+        for d in range(4)
+    ]
+    found = most_alive(device, size, first, first + length, 4)
+    np.testing.assert_array_equal(found, np.max(at_once, axis=1))
 
 
 @pytest.mark.parametrize("nested", [False, True])
