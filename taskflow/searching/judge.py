@@ -101,10 +101,12 @@ class Judge:
         """Whether it was judged, or refused."""
         return self._key(plan) in self._known
 
-    def seconds_of_judging(self, plan: Plan) -> float:
-        """How long it takes to judge a plan, about: 0 until one was judged."""
+    def seconds_of_judging(self, plan: Plan | None) -> float:
+        """How long it takes to judge a plan, about: 0 until one was judged; None: one of no devices that are alike."""
         if not self._devices:
             return 0.0
+        if plan is None:
+            return self._seconds / self._devices * len(self.machine.devices)
         orbits = orbits_of(self.lowering(plan).graph, plan.strategy, self.machine)
         devices = len(orbits.of) if 2 * len(orbits) > len(orbits.of) else len(orbits)
         return self._seconds / self._devices * devices * plan.parts

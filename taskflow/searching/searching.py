@@ -215,7 +215,10 @@ class _Search:
             is_needed = not (fits or (self.population.outcomes and self.problem.space is None))
             if name.startswith("random") and not is_needed:
                 break
-            self.judge(plan, name, name, math.inf if name in (*given, *LIKELY) else self._far)
+            is_likely = name in (*given, *LIKELY)
+            if fits and not is_likely and not self._has_time():
+                break
+            self.judge(plan, name, name, math.inf if is_likely else self._far)
             fits = self.population.best is not None
             if self.budget.is_interrupted or (fits and self.budget.used > STARTING):
                 break
@@ -432,7 +435,8 @@ class _Search:
             self.history.append((self.budget.done, self.best.seconds))
         return outcome
 
-    def _has_time(self, plan: Plan) -> bool:
+    def _has_time(self, plan: Plan | None = None) -> bool:
+        """Whether a plan can be judged in time; None: even one in which no device does what another does."""
         seconds = self.budget.seconds
         if seconds is None or self.population.best is None:
             return True

@@ -28,6 +28,17 @@ def test_a_budget_that_is_spent_takes_one_start(judged):
     assert result.seconds == min(result.baseline_seconds.values())
 
 
+@pytest.mark.parametrize("most, is_tried", [(0.0, True), (1e9, False)])
+def test_starts_by_other_rules_are_judged_where_none_may_take_all_the_time(
+    monkeypatch, most, is_tried
+):
+    """Of 1,024 devices a strategy in which no two are alike may take minutes: shapes come first."""
+    monkeypatch.setattr(Judge, "seconds_of_judging", lambda judge, plan: 0.0 if plan else most)
+    result = search(network(), FOUR, COSTS, proposals=20, seconds=1e6)
+    assert {"data parallel", "data"} <= set(result.baseline_seconds)
+    assert ("operator placement" in result.baseline_seconds) == is_tried
+
+
 def test_a_first_interrupt_among_the_starts_takes_one_plan_more(judged, monkeypatch):
     judge_it = Judge.judge
 
