@@ -56,8 +56,9 @@ class Judge:
         # By the identities of configurations: the plan, which holds them, and its outcome.
         self._known: dict[object, tuple[Plan, Outcome]] = {}
         self._rows: tuple[object, TaskGraph] | None = None  # of the last plan, as lowered
-        self._seconds = 0.0
-        self._devices = 0  # that judging took so far, of so many devices
+        self._devices = 0  # that the last plan has representatives of
+        # Seconds that judging takes for each of these and of micro-batches: of the first plan, at least.
+        self._first = self._least = 0.0
 
     def judge(self, plan: Plan) -> Outcome:
         """The outcome of a plan.
@@ -70,7 +71,10 @@ class Judge:
             begin = time.perf_counter() - Cold.seconds
             try:
                 outcome = self._simulated(plan, key[1:])
-                self._seconds += time.perf_counter() - Cold.seconds - begin
+                seconds = time.perf_counter() - Cold.seconds - begin
+                rate = seconds / self._devices / plan.parts
+                self._least = min(self._least or rate, rate)
+                self._first = self._first or rate
             except CostError:
                 raise
             except (ValueError, MemoryError) as error:
@@ -83,7 +87,7 @@ class Judge:
         """What `simulate` says of a step."""
         rows = self._ordered(plan, key, 1)
         timeline = simulate(rows, self.costs)
-        self._devices += _count_devices(rows)
+        self._devices = _count_devices(rows)
         if self.repeat == 1:
             return Outcome.of(plan, timeline)
         several = simulate(self._ordered(plan, key, self.repeat), self.costs)
@@ -102,14 +106,13 @@ class Judge:
         return self._key(plan) in self._known
 
     def seconds_of_judging(self, plan: Plan | None) -> float:
-        """How long it takes to judge a plan, about: 0 until one was judged; None: one of no devices that are alike."""
-        if not self._devices:
-            return 0.0
+        """How long it takes to judge a plan, at least; None: one of no devices that are alike, at most; 0: unknown."""
         if plan is None:
-            return self._seconds / self._devices * len(self.machine.devices)
+            return self._first * len(self.machine.devices)
         orbits = orbits_of(self.lowering(plan).graph, plan.strategy, self.machine)
-        devices = len(orbits.of) if 2 * len(orbits) > len(orbits.of) else len(orbits)
-        return self._seconds / self._devices * devices * plan.parts
+        every = len(orbits.of)
+        devices = every if 2 * len(orbits) > every else len(orbits)
+        return self._least * devices * plan.parts
 
     def _key(self, plan: Plan) -> tuple[object, ...]:
         configs = frozenset((name, id(config)) for name, config in plan.strategy.data.items())

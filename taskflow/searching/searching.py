@@ -219,8 +219,9 @@ class _Search:
             if fits and not is_likely and not self._has_time():
                 break
             self.judge(plan, name, name, math.inf if is_likely else self._far)
-            fits = self.population.best is not None
-            if self.budget.is_interrupted or (fits and self.budget.used > STARTING):
+            if self.budget.is_interrupted:
+                break
+            if self.population.best and self.budget.used > STARTING:
                 break
         if not self.population.outcomes:
             raise ValueError(f"search: the space has none of {', '.join(self.left_out)}")
@@ -322,7 +323,7 @@ class _Search:
         before = self.population.best
         shape = self.problem.shapes.get(id(plan))
         if not self._has_time(plan):
-            self._idle += 1
+            self.problem.judge.refuse(plan, "there is no time")
             return
         name = shape.name if shape else FOUND
         outcome = self.judge(plan, name, _kind_of(shape) or leader.kind, self._far)
