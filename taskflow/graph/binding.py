@@ -278,8 +278,10 @@ def _check_windows(
     where: str, pattern: Pattern, extents: Mapping[str, int], windows: Windows
 ) -> None:
     dims = [dim for term in pattern.inputs for dim in term.dims]
+    names = {name for dim in dims for name in dim}
+    grouped = {name for dim in dims if len(dim) > 1 for name in dim}
     for key, window in windows.items():
-        if not any(key in dim for dim in dims):
+        if key not in names:
             raise ValueError(
                 f"{where}: window '{key}' stands in no input of the pattern '{pattern.text}'"
             )
@@ -287,7 +289,7 @@ def _check_windows(
             raise ValueError(
                 f"{where}: window '{key}' follows axis '{window.axis}', which has no extent"
             )
-        if any(key in dim and len(dim) > 1 for dim in dims):
+        if key in grouped:
             raise ValueError(f"{where}: window '{key}' stands in a group")
 
 
