@@ -56,8 +56,8 @@ class Judge:
         # By the identities of configurations: the plan, which holds them, and its outcome.
         self._known: dict[object, tuple[Plan, Outcome]] = {}
         self._rows: tuple[object, TaskGraph] | None = None  # of the last plan, as lowered
-        self._devices = 0  # that the last plan has representatives of
-        # Seconds that judging takes for each of these and of micro-batches: of the first plan, at least.
+        self._devices = 0  # representatives of the last plan
+        # Seconds of judging for each representative and micro-batch: of the first plan, and the least of all.
         self._first = self._least = 0.0
 
     def judge(self, plan: Plan) -> Outcome:
@@ -106,7 +106,10 @@ class Judge:
         return self._key(plan) in self._known
 
     def seconds_of_judging(self, plan: Plan | None) -> float:
-        """How long it takes to judge a plan, at least; None: one of no devices that are alike, at most; 0: unknown."""
+        """About the least that judging a plan takes, by the quickest so far; 0 before any was judged.
+
+        Of None the most, by the first one that was judged: a plan in which no device does what another does.
+        """
         if plan is None:
             return self._first * len(self.machine.devices)
         orbits = orbits_of(self.lowering(plan).graph, plan.strategy, self.machine)

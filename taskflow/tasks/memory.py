@@ -11,9 +11,9 @@ memory, if at least half of what the tight plan would leave of its memory stays 
 beside it. Else its lifetimes are those by row order, which make the tight plan, and at both ends so many rows longer,
 but never longer than wait-free ones, as leave that half free, of a few numbers of rows. So bytes of what is gathered,
 summed or carried away are needed some rows later: 6.7B on 8 GPUs of 24 GB, activations on their hosts, is 1.15 times as
-fast. No tight plan is made where it would be wait-free beside what lives at once, which is never more. Else the tight
-plan alone decides what fits, and a device that is said to have less memory (`MachineModel.with_rates`) has a tighter
-plan. Steps of four models on 4 to
+fast. A tight plan takes at least what is alive at once: where the wait-free one leaves half free even beside that, no
+tight one is made. Else the tight plan alone decides what fits, and a device that is said to have less memory
+(`MachineModel.with_rates`) has a tighter plan. Steps of four models on 4 to
 16 P100 take with tight plans 1.02 times what they take without waits in the median, 1.39 times at most; with wait-
 free ones just that, and 1.007 times the bytes in the median, 1.66 times at most (`benchmarks/reuse.py`). On CPUs
 waits take 0.1 % of a step: plans are tight.
