@@ -21,7 +21,7 @@ export HOME                         ?= $(CACHE)
 # Some hundred processes import the packages; where this is set, as in containers, each would compile them anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo docs site links warm collect peers browser chromium test skipped lint check format clean
+.PHONY: demo docs sphinx site links warm collect peers browser chromium test skipped lint check format clean
 
 demo: $(STAMP)
 	$(MPIRUN) -n 2 $(VENV)/python examples/digits.py
@@ -33,9 +33,11 @@ docs: $(STAMP)
 	$(VENV)/python docs/links.py
 	$(VENV)/python -m docs.draw
 
-# The documentation as a site, in docs/_build/index.html; docs/conf.py says with what. A dead link within it is an error.
-site: $(STAMP)
+sphinx: $(STAMP)
 	@$(VENV)/python -m pip install --quiet --disable-pip-version-check --no-compile --requirement docs/requirements.txt
+
+# The documentation as a site, in docs/_build/index.html; docs/conf.py says with what. A dead link within it is an error.
+site: sphinx
 	$(VENV)/python -m sphinx -q -W --keep-going -b html docs docs/_build
 	@echo "docs/_build/index.html"
 
