@@ -138,11 +138,22 @@ def tabulate(
 
 
 def ops_of_jobs(operators: Sequence[Operator]) -> list[Array]:
-    """The operators of every job (see `graph.beside`), by number, in program order."""
-    jobs: dict[str, list[int]] = {}
+    """The operators of every job (see `graph.beside`), by number: those that inputs reach, then all others.
+
+    So devices stand in the order in which samples lie on them, and not parts of weights that are cast before.
+    """
+    jobs: dict[str, tuple[list[int], list[int]]] = {}
+    made = set[str]()
+    from_inputs = set[str]()
     for number, op in enumerate(operators):
-        jobs.setdefault(op.job, []).append(number)
-    return [np.array(ops, np.int64) for ops in jobs.values()]
+        outputs = [region.name for region in op.outputs]
+        is_from_inputs = any(
+            r.name in from_inputs or not (r.is_persistent or r.name in made) for r in op.inputs
+        )
+        made.update(outputs)
+        from_inputs.update(outputs if is_from_inputs else ())
+        jobs.setdefault(op.job, ([], []))[not is_from_inputs].append(number)
+    return [np.array(ops + others, np.int64) for ops, others in jobs.values()]
 
 
 def _jobs_of_regions(operators: Sequence[Operator]) -> dict[str, int]:

@@ -9,7 +9,7 @@ interlaced and 3F1B (nnScaler, Lin et al., OSDI 2024).
 from __future__ import annotations
 
 from collections import Counter
-from functools import partial
+from functools import lru_cache, partial
 from itertools import zip_longest
 
 from taskflow.schedule.schedule import Groups, Place, Policy, Step
@@ -112,8 +112,8 @@ def v_step(place: Place, device: int, made: Counter[tuple[str, int]]) -> Step | 
     return None
 
 
-def v_stages(place: Place) -> set[int]:
-    """The stages of a device of a V, of which the two at the turn are one."""
+def check_v(place: Place) -> None:
+    """ValueError: these are not the stages of a device of a V, of which the two at the turn are one."""
     length = 2 * place.positions - 1
     stages = {place.position, length - 1 - place.position}
     if set(place.stages) != stages or place.length != length:
@@ -121,7 +121,6 @@ def v_stages(place: Place) -> set[int]:
         raise ValueError(
             f"schedule 'zb_v': {has}; in a V of {place.positions} devices it has {sorted(stages)} of {length}"
         )
-    return stages
 
 
 def there_and_back(groups: Groups, count: int | None = None) -> Groups:
@@ -135,17 +134,24 @@ def zb_v(place: Place) -> list[Step]:
 
     All devices are played as if all steps took as long, but at the turn twice as long.
     """
-    stages = v_stages(place)
+    check_v(place)
+    return [step for step in played_in_a_v(place.positions, place.parts)[place.position] if step]
+
+
+@lru_cache(maxsize=1)  # all devices of a pipeline ask for the same
+def played_in_a_v(positions: int, parts: int) -> list[tuple[Step | None, ...]]:
+    """What every device of a V does in turn, if all of them are played; None: it waits."""
+    place = Place(0, positions, (0,), 2 * positions - 1, parts)
     late = None
-    played = list[Step | None]()
-    made = Counter({("F", -1): place.parts})
-    while any(made["W", stage] < place.parts for stage in stages):
-        steps = [*(v_step(place, device, made) for device in range(place.positions - 1)), late]
-        late = None if late else v_step(place, place.positions - 1, made)
+    played = list[list[Step | None]]()
+    made = Counter({("F", -1): parts})
+    while any(made["W", stage] < parts for stage in range(place.length)):
+        steps = [*(v_step(place, device, made) for device in range(positions - 1)), late]
+        late = None if late else v_step(place, positions - 1, made)
         made.update(step[:2] for step in steps if step)
         made["I", place.length] = made["F", place.length - 1]
-        played.append(steps[place.position])
-    return [step for step in played if step]
+        played.append(steps)
+    return list(zip(*played, strict=True))
 
 
 def by_moments(place: Place, period: int, backward: int = 1) -> list[Step]:

@@ -124,10 +124,12 @@ class Policy:
         firsts = sorted(set(map(min, stages.values())))
         again = frozenset[int]() if self.eager else pipeline.again
         rest = len(pipeline.devices), pipeline.parts, again
-        steps = {}
-        for device, numbers in stages.items():
-            place = Place(firsts.index(min(numbers)), len(firsts), numbers, *rest)
-            steps[device] = tuple(self.steps(place))
+        position = {numbers: firsts.index(min(numbers)) for numbers in stages.values()}
+        steps_of = {
+            numbers: tuple(self.steps(Place(at, len(firsts), numbers, *rest)))
+            for numbers, at in position.items()
+        }
+        steps = {device: steps_of[numbers] for device, numbers in stages.items()}
         return Schedule(steps, self.name, self.eager)
 
 

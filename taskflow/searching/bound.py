@@ -44,14 +44,15 @@ def lower_bound(
 
 def whole_seconds(lowering: Lowering, costs: CostModel) -> Array:
     """(operators, devices): seconds of every operator, not split, on every device."""
-    machine = lowering.machine
-    by_device = dict[object, Array]()
-    for number, device in enumerate(machine.devices):
-        if device not in by_device:
-            points = lowering.numbers(single_device(lowering.graph, machine, number))
-            rows = lowering.sample(list(enumerate(points.tolist())), [])
-            by_device[device] = costs.seconds(rows)
-    return np.stack([by_device[device] for device in machine.devices], axis=1)
+    _, first, kind = np.unique(lowering.machine.rate_kinds, return_index=True, return_inverse=True)
+    of_kinds = [seconds_on(device, lowering, costs) for device in first.tolist()]
+    return np.stack(of_kinds, axis=1)[:, kind]
+
+
+def seconds_on(device: int, lowering: Lowering, costs: CostModel) -> Array:
+    """Seconds of every operator, not split, on one device."""
+    points = lowering.numbers(single_device(lowering.graph, lowering.machine, device))
+    return costs.seconds(lowering.sample(list(enumerate(points.tolist())), []))
 
 
 def least_seconds(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections import Counter
 from dataclasses import replace
 
 import numpy as np
@@ -35,6 +36,7 @@ from taskflow.tasks.task_graph import TaskGraph
 _log = logging.getLogger(__name__)
 
 ORDERED = 2  # times the memory that rows take, for another order of them
+ROW_SECONDS = 1e-5  # of judging for each row, where there are many; on a core of 2.5 GHz
 
 
 class Judge:
@@ -56,9 +58,10 @@ class Judge:
         # By the identities of configurations: the plan, which holds them, and its outcome.
         self._known: dict[object, tuple[Plan, Outcome]] = {}
         self._rows: tuple[object, TaskGraph] | None = None  # of the last plan, as lowered
-        self._devices = 0  # representatives of the last plan
-        # Seconds of judging for each representative and micro-batch: of the first plan, and the least of all.
-        self._first = self._least = 0.0
+        self._count = 0  # rows of the last plan
+        # Seconds of judging for each row: of the first plan, which has few, and the least of all.
+        self._first = 0.0
+        self._least = ROW_SECONDS
 
     def judge(self, plan: Plan) -> Outcome:
         """The outcome of a plan.
@@ -72,9 +75,9 @@ class Judge:
             try:
                 outcome = self._simulated(plan, key[1:])
                 seconds = time.perf_counter() - Cold.seconds - begin
-                rate = seconds / self._devices / plan.parts
-                self._least = min(self._least or rate, rate)
+                rate = seconds / self._count
                 self._first = self._first or rate
+                self._least = min(self._least, rate)
             except CostError:
                 raise
             except (ValueError, MemoryError) as error:
@@ -87,7 +90,7 @@ class Judge:
         """What `simulate` says of a step."""
         rows = self._ordered(plan, key, 1)
         timeline = simulate(rows, self.costs)
-        self._devices = _count_devices(rows)
+        self._count = len(rows)
         if self.repeat == 1:
             return Outcome.of(plan, timeline)
         several = simulate(self._ordered(plan, key, self.repeat), self.costs)
@@ -106,16 +109,16 @@ class Judge:
         return self._key(plan) in self._known
 
     def seconds_of_judging(self, plan: Plan | None) -> float:
-        """About the least that judging a plan takes, by the quickest so far; 0 before any was judged.
+        """About the least that judging a plan takes, by its points.
 
-        Of None the most, by the first one that was judged: a plan in which no device does what another does.
+        Of None the most: of a plan in which all devices compute, and none does what another does.
         """
         if plan is None:
-            return self._first * len(self.machine.devices)
+            return self._first * len(self.graph.operators) * len(self.machine.devices)
         orbits = orbits_of(self.lowering(plan).graph, plan.strategy, self.machine)
-        every = len(orbits.of)
-        devices = every if 2 * len(orbits) > every else len(orbits)
-        return self._least * devices * plan.parts
+        operators = Counter(config.devices for config in plan.strategy.data.values())
+        points = (n * len(np.unique(orbits.of[list(on)])) for on, n in operators.items())
+        return self._least * sum(points) * plan.parts
 
     def _key(self, plan: Plan) -> tuple[object, ...]:
         configs = frozenset((name, id(config)) for name, config in plan.strategy.data.items())
@@ -167,10 +170,3 @@ def transformed(plan: Plan) -> tuple[object, ...]:
     """What decides the graph that runs."""
     changes = plan.recomputed, plan.ring, plan.homes, plan.offloaded
     return *changes, plan.gathers_again, plan.gathers
-
-
-def _count_devices(rows: TaskGraph) -> int:
-    """Of how many devices these are the rows."""
-    if rows.peers is not None:
-        return len(rows.peers.orbits)
-    return len(np.unique(rows.device))

@@ -21,7 +21,7 @@ from taskflow.lowering.limits import check_room
 from taskflow.machine import MachineModel
 from taskflow.schedule.orders import forward_first
 from taskflow.schedule.plan import Plan
-from taskflow.searching.bound import whole_seconds
+from taskflow.searching.bound import seconds_on
 from taskflow.searching.fold import fold
 from taskflow.searching.grids import Grids
 from taskflow.searching.judge import Judge, transformed
@@ -228,9 +228,9 @@ class Variant:
     def family_seconds(self) -> list[float]:
         """Of every family of operators, not split, on the first device."""
         seconds = {family.leader.name: 0.0 for family in families(self.graph)}
-        whole = whole_seconds(self._problem.judge.lowering(self.plan), self.costs)
-        for op, of_devices in zip(self.graph.operators, whole, strict=True):
-            seconds[op.follows or op.name] += float(of_devices[0])
+        whole = seconds_on(0, self._problem.judge.lowering(self.plan), self.costs)
+        for op, of_operator in zip(self.graph.operators, whole.tolist(), strict=True):
+            seconds[op.follows or op.name] += of_operator
         return list(seconds.values())
 
     @cached_property

@@ -56,6 +56,7 @@ PROPOSALS = 10_000  # LeNet on 4 devices: all seeds find the optimum
 WHOLE = 32  # changes that take as long as a plan that is judged as a whole, about
 SHAPING = 0.4  # of the budget: until then shapes alone are judged
 STARTING = SHAPING / 2 / 2  # and until then starts
+LONGEST = 1 / 4  # of the time that is left, for a plan
 # Changes without a gain, before a walk ends; half of what a move gained and took is forgotten after as many. And draws
 # of moves that have nothing to try, one after the other: then there is nothing.
 PATIENCE = 128
@@ -327,7 +328,8 @@ class _Search:
             return
         name = shape.name if shape else FOUND
         outcome = self.judge(plan, name, _kind_of(shape) or leader.kind, self._far)
-        better = leader.score / self.population.score(outcome)
+        best = min(leader.score, self.population.score(before)) if before else leader.score
+        better = best / self.population.score(outcome)
         self.problem.learn(leader.outcome.plan, plan, math.log(max(better, 1.0)))
         gain = 0.0
         if before is not None and outcome.fits:
@@ -437,11 +439,13 @@ class _Search:
         return outcome
 
     def _has_time(self, plan: Plan | None = None) -> bool:
-        """Whether a plan can be judged in time; None: even one in which no device does what another does."""
+        """Whether a plan takes little of what is left; None: even one in which no device does what another does."""
         seconds = self.budget.seconds
         if seconds is None or self.population.best is None:
             return True
-        return self.problem.judge.seconds_of_judging(plan) < seconds - self.budget.elapsed
+        left = seconds - self.budget.elapsed
+        most = LONGEST * left if plan else left
+        return self.problem.judge.seconds_of_judging(plan) < most
 
     def _refuse(self) -> None:
         """Say which plan that has a name needs least memory, how much, and for what.

@@ -9,7 +9,7 @@ Using Megatron-LM", SC 2021), under the schedules that there are.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -36,6 +36,11 @@ from taskflow.searching.shapes import (
 from taskflow.strategy.rules import even_work
 from taskflow.strategy.stages import level_cuts
 from taskflow.strategy.strategy import Strategy
+
+DEGREES = (
+    "tensor",
+    "groups",
+)  # of which a pipeline has the more, or the fewer, the faster it is, up to some
 
 
 def next_shape(plan: Plan, problem: SearchProblem, generator: np.random.Generator) -> Plan | None:
@@ -74,30 +79,55 @@ def _others(shape: PlanShape, problem: SearchProblem) -> Iterator[tuple[Turn, Pl
     count = len(problem.machine.devices)
     hosts = len({device.host for device in problem.machine.devices})
     values: dict[str, Sequence[Any]] = {
-        "tensor": divisors(count),
+        "tensor": _nearest(shape.tensor, divisors(count)),
         "rest": RESTS[::-1] if shape.tensor > 1 else (),
         "state": (SHARDED, WHOLE, HOMES),
         "is_even": (True, False),
         "is_again": (True, False),
-        "groups": (*divisors(hosts if hosts > 1 else count)[::-1], 2 * shape.groups),
+        "groups": _nearest(
+            shape.groups, {*divisors(hosts if hosts > 1 else count), 2 * shape.groups}
+        ),
     }
     if shape.groups > 1:
         policy, in_turn = shape.schedule
         more = ((policy, in_turn + 1), (policy, 2 * in_turn)) if policy == INTERLEAVED else ()
         values |= {"schedule": (*more, *SCHEDULES), "parts": PARTS}
     for field, choices in values.items():
+        ended = set[Turn]()
         for value in choices:
+            turn = field, value > getattr(shape, field)
+            if turn in ended:
+                continue
             other = shape._replace(**{field: value})
+            if field == "tensor":  # a device has as many samples of a micro-batch as before
+                fewer = shape.parts * value // shape.tensor
+                other = other._replace(parts=max(min(fewer, shape.parts), 1))
             if other.tensor == 1:
                 other = other._replace(rest=RESTS[0])
             if other.groups == 1:
                 other = other._replace(parts=1, schedule=ONE_STAGE)
             for parts in PARTS if shape.groups == 1 < other.groups else (other.parts,):
-                yield (field, value > getattr(shape, field)), other._replace(parts=parts)
+                yield turn, other._replace(parts=parts)
+            if field in DEGREES and _is_slower(other, shape, problem):
+                ended.add(turn)
     for by in (2, shape.tensor, 1 / 2):
         groups = int(shape.groups * by)
         other = shape._replace(groups=groups, tensor=int(shape.tensor / by))
         yield ("groups", groups > shape.groups), other
+
+
+def _nearest(now: int, degrees: Iterable[int]) -> list[int]:
+    """Degrees in the order of how many times more or less than now they are."""
+    return sorted(degrees, key=lambda degree: max(degree / now, now / degree))
+
+
+def _is_slower(other: PlanShape, shape: PlanShape, problem: SearchProblem) -> bool:
+    """Whether a pipeline is known to be slower than one of the rule that it was made from."""
+    plans = [problem.plans.get(fitted(each, problem)) for each in (shape, other)]
+    if shape.groups == 1 or not all(plan and problem.judge.is_known(plan) for plan in plans):
+        return False
+    now, then = (problem.judge.judge(plan).with_room for plan in plans if plan)
+    return then > now
 
 
 def samples_of(problem: SearchProblem) -> int:
