@@ -328,13 +328,11 @@ class _Search:
             return
         name = shape.name if shape else FOUND
         outcome = self.judge(plan, name, _kind_of(shape) or leader.kind, self._far)
-        best = min(leader.score, self.population.score(before)) if before else leader.score
+        best = min(leader.score, self.population.score(before) if before else math.inf)
         better = best / self.population.score(outcome)
         self.problem.learn(leader.outcome.plan, plan, math.log(max(better, 1.0)))
-        gain = 0.0
-        if before is not None and outcome.fits:
-            gain = max(math.log(before.seconds / outcome.seconds), 0.0)
-        self.arms.note(arm, gain, WHOLE)
+        gain = math.log(before.seconds / outcome.seconds) if before and outcome.fits else 0.0
+        self.arms.note(arm, max(gain, 0.0), WHOLE)
 
     def _step(self, walk: Walk, arm: int, plan: Plan) -> None:
         """Judge a change of the walk's plan."""
@@ -443,8 +441,7 @@ class _Search:
         seconds = self.budget.seconds
         if seconds is None or self.population.best is None:
             return True
-        left = seconds - self.budget.elapsed
-        most = LONGEST * left if plan else left
+        most = (LONGEST if plan else 1.0) * (seconds - self.budget.elapsed)
         return self.problem.judge.seconds_of_judging(plan) < most
 
     def _refuse(self) -> None:

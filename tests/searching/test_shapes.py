@@ -1,6 +1,7 @@
 """Plans that are laid out by a rule: grids and pipelines of experts are what `simulate` says, and right."""
 
 import math
+from dataclasses import replace
 from itertools import combinations, pairwise, product
 
 import numpy as np
@@ -15,7 +16,7 @@ from taskflow.searching.moves.buckets import BUCKET_BYTES, change_buckets
 from taskflow.searching.moves.cut import move_cut
 from taskflow.searching.moves.groups import change_groups
 from taskflow.searching.moves.parts import change_parts
-from taskflow.searching.moves.shape import next_shape, plan_of
+from taskflow.searching.moves.shape import _others, next_shape, plan_of
 from taskflow.searching.problem import SearchProblem
 from taskflow.searching.shapes import PARTS, SCHEDULES, PlanShape
 from taskflow.strategy.stages import level_cuts
@@ -129,6 +130,33 @@ def test_pipelines_are_near_where_a_device_has_one_sample():
     interleaved = PlanShape(groups=2, schedule=("interleaved", 2))
     near = {(shape.groups, *shape.schedule) for shape in all_near(interleaved, problem)}
     assert {(2, "interleaved", 3), (2, "interleaved", 4), (4, "interleaved", 2)} <= near
+
+
+def test_with_less_tensor_parallelism_a_device_has_as_many_samples_of_a_micro_batch():
+    problem = problem_of(transformer(4, 16, "float32").graph)
+    shape = PlanShape(tensor=2, groups=2, parts=4)
+    near = {(other.tensor, other.groups, other.parts) for other in all_near(shape, problem)}
+    assert (1, 2, 2) in near and (1, 2, 4) not in near
+
+
+def test_behind_a_pipeline_that_is_slower_there_is_none_of_more_groups(monkeypatch):
+    """Of 2 groups 4 are judged next, and 8 only where these are not slower."""
+    machine = MachineModel.preset("p100", nodes=8)
+    problem = problem_of(transformer(8, 32, "float32").graph, machine)
+    shape = PlanShape(groups=2, schedule=("interleaved", 2))
+    outcomes = {2: 2.0, 4: 3.0}
+    judge_it = problem.judge.judge
+    monkeypatch.setattr(
+        problem.judge,
+        "judge",
+        lambda plan: replace(judge_it(plan), with_room=outcomes[problem.shapes[id(plan)].groups]),
+    )
+    for plan in (plan_of(shape._replace(groups=groups), problem) for groups in outcomes):
+        judge_it(plan)
+    near = {other.groups for _, other in _others(shape, problem) if other.tensor == 1}
+    assert {1, 4} <= near and 8 not in near
+    outcomes[4] = 1.0
+    assert 8 in {other.groups for _, other in _others(shape, problem) if other.tensor == 1}
 
 
 def test_what_gained_most_of_late_is_tried_first():
