@@ -48,16 +48,16 @@ def test_under_data_parallelism_one_device_stands_for_all(name):
         _ = found.numbers
 
 
-def test_one_device_stands_for_a_stage_of_a_pipeline_that_splits_weights():
+def test_two_devices_stand_for_a_stage_whose_weights_have_two_unequal_parts():
     """Weights that are cast name devices part by part, samples pair by pair; the loss goes to all in one order."""
     machine = MachineModel.preset("h100", nodes=4)
-    sizes = {"layers": 2, "hidden": 16, "heads": 2, "vocabulary": 32}
-    graph = gpt.build(64, 8, **sizes, dropout=0.0, dtype="bfloat16")
+    sizes = {"layers": 2, "hidden": 16, "heads": 2, "vocabulary": 33}
+    graph = gpt.build(64, 8, **sizes, dropout=0.0, dtype="mixed_bfloat16")
     grid = Grids(graph).strategy(range(16), 2)
     devices = [range(16), range(16, 32)]
     strategy = taskflow.stages(graph, machine, within=grid, devices=devices)
     rows, _ = assert_equal(Lowering(graph, machine), strategy)
-    assert rows.peers.orbits.representative.tolist() == [0, 16]
+    assert rows.peers.orbits.representative.tolist() == [0, 1, 16, 17]
 
 
 def test_one_after_the_other_what_is_known_of_one_is_of_use_for_the_next():
