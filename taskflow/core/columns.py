@@ -105,7 +105,8 @@ def spread(first: Array, count: Array) -> Array:
     """`first[k]`, `first[k] + 1`, ..., `count[k]` numbers for every k in turn."""
     end = np.cumsum(count, dtype=np.int64)
     total = int(end[-1]) if len(end) else 0
-    numbers: Array = np.repeat(first - (end - count), count) + np.arange(total)
+    numbers: Array = np.repeat(first - (end - count), count)
+    numbers += np.arange(total)
     return numbers
 
 

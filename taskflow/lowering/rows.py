@@ -19,7 +19,7 @@ from taskflow.core.columns import (
     Selected,
     differences,
     each_once,
-    gather,
+    joined,
     pointers,
     select,
     spread,
@@ -214,14 +214,17 @@ class ChosenPoints:
         return DistinctPoints(self.which, count, shapes, *columns)
 
 
-def point_columns(args: Array, chosen: DistinctPoints) -> dict[str, Any]:
-    """The rows of operators with so many arguments and these points."""
+def point_columns(
+    args: Array, chosen: DistinctPoints, instances: Array | None = None
+) -> dict[str, Any]:
+    """The rows of operators with so many arguments and these points; without `instances` they are left open."""
     count = chosen.points[chosen.which]
     which = chosen.which
     at = spread(pointers(chosen.points)[:-1][which], count)
     device = chosen.device[at]
     shapes, of = each_once(chosen.shapes)
-    shape = of[which]
+    boxes = select([shape.arg_box for shape in shapes], of[which])[0]
+    privileges = joined([shape.arg_privilege for shape in shapes] or [np.zeros(0, np.uint8)])
     return {
         "kind": np.full(len(at), int(Kind.POINT), np.uint8),
         "launch": np.repeat(np.arange(len(args)), count),
@@ -234,9 +237,9 @@ def point_columns(args: Array, chosen: DistinctPoints) -> dict[str, Any]:
         "bytes": chosen.bytes[at],
         "flops": chosen.flops[at],
         "arg_count": np.repeat(args, count),
-        "arg_instance": np.full((count * args).sum(), -1, np.int64),
-        "arg_box": select([shape.arg_box for shape in shapes], shape)[0],
-        "arg_privilege": gather([shape.arg_privilege for shape in shapes], shape)[0],
+        "arg_instance": np.full(len(boxes), -1) if instances is None else instances,
+        "arg_box": boxes,
+        "arg_privilege": privileges[boxes.at],
     }
 
 
@@ -387,12 +390,18 @@ class IssueOrder:
     def dependences(self, by_region: Found, count: Array, row: Array) -> tuple[Array, Array]:
         """All edges of all fragments as CSR, each once, sorted; `count`, `row`: of and from `rows`."""
         first = (np.cumsum(count) - count)[self.issuers]
-        edges, of_region = by_region.gather(lambda f: f.edges)
+        edges = by_region.select(lambda f: f.edges)
+        of_region = np.array([len(f.edges) for f in by_region.fragments])[by_region.which]
         base = np.repeat((self.lives.op_ptr + self.lives.producer_ptr)[:-1], of_region)
-        waiting = row[first[base + edges["issuer"]] + edges["index"]]
-        awaited = row[first[base + edges["awaited_issuer"]] + edges["awaited_index"]]
-        del edges, base
-        return sorted_rows(waiting, awaited, len(row))
+
+        def rows(issuer: str, index: str) -> Array:
+            at = first[base + edges.values[issuer][edges.at]]
+            at += edges.values[index][edges.at]
+            found: Array = row[at]
+            return found
+
+        waiting = rows("issuer", "index")
+        return sorted_rows(waiting, rows("awaited_issuer", "awaited_index"), len(row))
 
     def instances(self, by_region: Found, points: Array, first_instance: Array) -> Array:
         """The instances of the arguments of all points, operator after operator; -1: an empty box.
@@ -405,10 +414,17 @@ class IssueOrder:
         op = self._op_of(self._region_of_event, self.lives.event["issuer"])
         total = self._args * points
         count = points[op]
-        at = np.repeat((np.cumsum(total) - total)[op] + self.lives.event["argument"], count)
-        at += spread(np.zeros_like(count), count) * np.repeat(self._args[op], count)
+        before = np.cumsum(count) - count
+        step = self._args[op]
+        begin = (np.cumsum(total) - total)[op] + self.lives.event["argument"]
+        at = np.arange(count.sum())
+        at *= np.repeat(step, count)
+        at += np.repeat(begin - before * step, count)
+        of_all = np.repeat(first_instance, locals_)
+        of_all += local
+        of_all[local < 0] = -1
         instance = np.empty(total.sum(), np.int64)
-        instance[at] = np.where(local < 0, -1, local + np.repeat(first_instance, locals_))
+        instance[at] = of_all
         return instance
 
     def _op_of(self, region: Array, issuer: Array) -> Array:

@@ -17,7 +17,7 @@ from dataclasses import replace
 import numpy as np
 
 from taskflow.core.compiling import tiered
-from taskflow.core.grouping import grouped
+from taskflow.core.grouping import grouped, turned
 from taskflow.tasks.calls import calls_of
 from taskflow.tasks.reuse import Columns, folded
 from taskflow.tasks.streams import follows
@@ -26,16 +26,19 @@ from taskflow.tasks.task_graph import STREAMS, Array, TaskGraph
 AT_ONCE = 16  # devices of which all clocks are held at a time
 
 
-def lifetimes_by_order(task_graph: TaskGraph, receive: Array) -> tuple[Array, Array, Array]:
+def lifetimes_by_order(
+    task_graph: TaskGraph, uses: Columns, receive: Array
+) -> tuple[Array, Array, Array]:
     """First and last row of every instance, and whether it persists.
 
-    `receive` are the rows before which receives are posted; who is never used begins after all rows and ends before.
+    Of `uses_of`; `receive` are the rows before which receives are posted; who is never used begins after all rows and
+    ends before.
     """
     count = len(task_graph.instance_region)
     rows = len(task_graph)
     first = np.full(count, rows, np.int64)
     last = np.full(count, -1, np.int64)
-    row, instance = _uses(task_graph)
+    row, instance = uses
     np.minimum.at(first, instance, row)
     np.maximum.at(last, instance, row)
     transfers = np.flatnonzero(task_graph.is_transfer)
@@ -50,32 +53,30 @@ def lifetimes_by_order(task_graph: TaskGraph, receive: Array) -> tuple[Array, Ar
     return first, last, persistent
 
 
-def wait_free_lifetimes(task_graph: TaskGraph, first: Array, last: Array) -> Columns:
+def wait_free_lifetimes(task_graph: TaskGraph, uses: Columns, first: Array, last: Array) -> Columns:
     """Those of `lifetimes_by_order`, made wait-free, in half rows: 2k is row k, and 2k + 1 the time until row k + 1."""
     graph = task_graph
     rows = len(task_graph)
     devices = len(task_graph.machine.devices)
     computing = np.where(graph.first_stream < devices, graph.first_stream, -1)
-    row, instance = _uses(graph)
-    device = graph.instance_device[instance]
+    row, instance = uses
     first = 2 * first
     last = 2 * last
-    is_own = computing[row] == device
-    for bound, best in ((first, np.minimum), (last, np.maximum)):
-        best.at(bound, instance[is_own], 2 * row[is_own])
-    row = row[~is_own]
-    instance = instance[~is_own]
-    device = device[~is_own]
-    before, after = _edges(graph)
-    begun = _last_over(before, after, computing, row, device)
-    before, after = rows - 1 - after, rows - 1 - before  # the same backwards
-    heard = rows - 1 - _last_over(before, after, computing[::-1].copy(), rows - 1 - row, device)
+    others = np.flatnonzero(computing[row] != graph.instance_device[instance])
+    row = row[others]
+    instance = instance[others]
+    device = graph.instance_device[instance]
+    ptr, follower = turned(graph.dep_ptr, graph.dep_row, *_next_on_streams(graph))
+    begun = _last_over(*turned(ptr, follower), computing, row, device)
+    ptr, follower = len(follower) - ptr[::-1], rows - 1 - follower[::-1]  # the same backwards
+    heard = _last_over(ptr, follower, computing[::-1].copy(), rows - 1 - row, device)
+    heard = rows - 1 - heard
     np.minimum.at(first, instance, np.maximum(2 * begun + 1, 0))
     np.maximum.at(last, instance, 2 * heard - 1)
     return first, last
 
 
-def _uses(task_graph: TaskGraph) -> Columns:
+def uses_of(task_graph: TaskGraph) -> Columns:
     """Rows and the instances that they use: arguments, and sources of copies that a fold may read itself.
 
     What a row of a call uses, the first and the last one do.
@@ -98,30 +99,27 @@ def _uses(task_graph: TaskGraph) -> Columns:
     return (row, argument) if is_there.all() else (row[is_there], argument[is_there])
 
 
-def _edges(task_graph: TaskGraph) -> Columns:
-    """Rows, and rows that wait for them: by a dependence, or as the next ones on a stream of a device."""
+def _next_on_streams(task_graph: TaskGraph) -> Columns:
+    """Rows, and the next ones on a stream of a device."""
     streams = task_graph.streams
-    groups = task_graph.groups.without_twins(np.unique(streams[streams >= 0]))
+    occupied = np.flatnonzero(np.bincount(streams[streams >= 0]))
+    groups = task_graph.groups.without_twins(occupied)
     row, stream = replace(task_graph, groups=groups).occupied()
     kept = stream < STREAMS * len(task_graph.machine.devices)
-    before, after = follows(row[kept], stream[kept])
-    waiting = task_graph.waiting_row
-    return np.concatenate([task_graph.dep_row, before]), np.concatenate([waiting, after])
+    return follows(row[kept], stream[kept])
 
 
-def _last_over(before: Array, after: Array, computing: Array, row: Array, device: Array) -> Array:
+def _last_over(ptr: Array, awaited: Array, computing: Array, row: Array, device: Array) -> Array:
     """For every pair of a row and a device: the last row of the device's own stream that is over when the row begins.
 
     Args:
-        before, after: pairs of rows of which the second waits for the first, and comes behind it.
+        ptr, awaited: row k waits for the rows `awaited[ptr[k] : ptr[k + 1]]`, all before it.
         computing: the device on whose own stream a row is, -1 for none.
         row, device: the pairs that are asked for.
 
     Returns:
         numbers of rows, -1 where none is.
     """
-    ptr, order = grouped(after, len(computing))
-    awaited = before[order]
     clock, makers = _shared_clocks(ptr, awaited, computing)
     needed = _needed(ptr, awaited, clock, makers, row)
     clock = (np.cumsum(needed) - 1)[clock]

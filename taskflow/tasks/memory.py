@@ -35,7 +35,7 @@ from taskflow.core.text import describe_memory
 from taskflow.machine import MachineModel
 from taskflow.tasks.calls import with_calls
 from taskflow.tasks.first_fit import first_fit, most_alive
-from taskflow.tasks.lifetimes import lifetimes_by_order, wait_free_lifetimes
+from taskflow.tasks.lifetimes import lifetimes_by_order, uses_of, wait_free_lifetimes
 from taskflow.tasks.reuse import reuse_edges
 from taskflow.tasks.task_graph import Array, Kind, TaskGraph
 
@@ -100,7 +100,8 @@ def plan_memory(
     if task_graph.devices is not None:  # memory of other devices is planned with their rows
         size[~np.isin(task_graph.instance_device, task_graph.devices)] = 0
     receive = receive_rows(task_graph)
-    first, last, persistent = lifetimes_by_order(task_graph, receive)
+    uses = uses_of(task_graph)
+    first, last, persistent = lifetimes_by_order(task_graph, uses, receive)
     devices = len(task_graph.machine.devices)
     on_host = task_graph.is_on_host
     device = task_graph.instance_device + devices * on_host  # as if hosts were devices, too
@@ -134,7 +135,7 @@ def plan_memory(
     is_open = least < room
     is_free = np.zeros(2 * devices, np.bool_)
     if is_open.any():
-        free = wait_free_lifetimes(task_graph, first, last)
+        free = wait_free_lifetimes(task_graph, uses, first, last)
         most = (least + room) // 2  # whatever the tight plan takes
         longest = place(*free, most, is_open)
         is_free = is_open & (longest <= most)
