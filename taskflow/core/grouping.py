@@ -35,13 +35,6 @@ def group(keys: Array, count: int) -> tuple[Array, Array]:
     return ptr[: count + 1], order
 
 
-def sorted_rows(rows: Array, values: Array, count: int) -> tuple[Array, Array]:
-    """Pairs of a row and a value as compressed sparse rows: `ptr` and the values of every row, ascending, each once."""
-    ptr, order = grouped(rows, count)
-    ends, distinct = sort_each(ptr, values[order])
-    return ends, distinct
-
-
 def turned(
     ptr: Array, awaited: Array, before: Array | None = None, after: Array | None = None
 ) -> tuple[Array, Array]:
@@ -78,7 +71,7 @@ def _turn(ptr: Array, awaited: Array, before: Array, after: Array) -> tuple[Arra
 
 @tiered
 def sort_each(ptr: Array, values: Array) -> tuple[Array, Array]:
-    """Sort the values between each two pointers where they are, and leave out what is there twice."""
+    """Compressed sparse rows with the values of every row ascending, each once; they are sorted where they are."""
     ends = np.zeros(len(ptr), np.int64)
     used = 0
     for row in range(len(ptr) - 1):
@@ -97,7 +90,7 @@ def sort_each(ptr: Array, values: Array) -> tuple[Array, Array]:
                 values[used] = values[k]
                 used += 1
         ends[row + 1] = used
-    return ends, values[:used].copy()
+    return ends, values[:used]
 
 
 def ranks(keys: Array, count: int) -> Array:

@@ -395,9 +395,10 @@ class Lowering:
         count = np.concatenate([chosen.points[chosen.which], versions])
         check_room(int(count.sum()))
         first, instances = self._instances(by_region, regions, is_narrow)
-        of_points = self.order.instances(by_region, count[: len(ready.numbers)], first)
-        points = point_columns(self._args, chosen, of_points)
-        del of_points
+        number = len(ready.numbers)
+        points = point_columns(
+            self._args, chosen, self.order.instances(by_region, count[:number], first)
+        )
         if points["ordinal"].any():
             note_later_parts(points)
         moves = move_columns(by_region, regions, self._itemsize, first, self.ndim)

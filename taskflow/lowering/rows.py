@@ -24,7 +24,8 @@ from taskflow.core.columns import (
     select,
     spread,
 )
-from taskflow.core.grouping import ranks, sorted_rows
+from taskflow.core.compiling import tiered
+from taskflow.core.grouping import ranks, sort_each
 from taskflow.lowering.fragments import Found
 from taskflow.lowering.life import Lives
 from taskflow.lowering.pointstore import PointStore
@@ -79,15 +80,14 @@ def _privileges(points: OperatorPoints) -> Array:
 
 def note_later_parts(points: dict[str, Any]) -> None:
     """Of the parts that share an instance, the first is written and the others are added to it."""
-    row = np.repeat(np.arange(len(points["launch"])), points["arg_count"])
     instance = points["arg_instance"]
     privilege = points["arg_privilege"]
-    parts = np.flatnonzero(
-        (instance >= 0) & np.isin(privilege, (Privilege.REDUCE, Privilege.READ_WRITE))
-    )
+    parts = np.flatnonzero((privilege == Privilege.REDUCE) | (privilege == Privilege.READ_WRITE))
+    parts = parts[instance[parts] >= 0]
+    row = np.searchsorted(pointers(points["arg_count"]), parts, side="right") - 1
     box = points["arg_box"][parts]
     box = box.reshape(len(parts), 2 * box.shape[2])
-    where = points["launch"][row[parts]], instance[parts], *box.T
+    where = points["launch"][row], instance[parts], *box.T
     order = np.lexsort(where)
     is_first = np.zeros(len(parts), np.bool_)
     is_first[:1] = True
@@ -166,12 +166,13 @@ class ChosenPoints:
         which = self.which[ops]
         first = np.sort(np.unique(which, return_index=True)[1])
         spans = self._records[["first_device", "points"]][which[first]].tolist()
-        names = np.concatenate([self._table.device[a : a + n] for a, n in dict.fromkeys(spans)])
-        place = np.full(int(names.max()) + 1, len(names))
-        place[names[::-1]] = np.arange(len(names))[::-1]
-        devices = np.flatnonzero(place < len(names))
-        used: Array = devices[np.argsort(place[devices])]
-        return used
+        columns = [self._table.device[a : a + n] for a, n in dict.fromkeys(spans)]
+        is_new = np.ones(1 + max(int(devices.max()) for devices in columns), np.bool_)
+        used = dict[int, None]()
+        for devices in columns:
+            used.update(dict.fromkeys(devices[is_new[devices]].tolist()))
+            is_new[devices] = False
+        return np.array([*used], np.int64)
 
     def all(self) -> DistinctPoints:
         """All of them."""
@@ -390,18 +391,12 @@ class IssueOrder:
     def dependences(self, by_region: Found, count: Array, row: Array) -> tuple[Array, Array]:
         """All edges of all fragments as CSR, each once, sorted; `count`, `row`: of and from `rows`."""
         first = (np.cumsum(count) - count)[self.issuers]
-        edges = by_region.select(lambda f: f.edges)
-        of_region = np.array([len(f.edges) for f in by_region.fragments])[by_region.which]
-        base = np.repeat((self.lives.op_ptr + self.lives.producer_ptr)[:-1], of_region)
-
-        def rows(issuer: str, index: str) -> Array:
-            at = first[base + edges.values[issuer][edges.at]]
-            at += edges.values[index][edges.at]
-            found: Array = row[at]
-            return found
-
-        waiting = rows("issuer", "index")
-        return sorted_rows(waiting, rows("awaited_issuer", "awaited_index"), len(row))
+        begin, count = _spans_of([f.edges for f in by_region.fragments], by_region.which)
+        edges = joined([f.edges for f in by_region.fragments])
+        base = (self.lives.op_ptr + self.lives.producer_ptr)[:-1]
+        ptr, awaited = _awaited(edges, begin, count, base, first, row)
+        ends, rows = sort_each(ptr, awaited)
+        return ends, rows
 
     def instances(self, by_region: Found, points: Array, first_instance: Array) -> Array:
         """The instances of the arguments of all points, operator after operator; -1: an empty box.
@@ -410,21 +405,16 @@ class IssueOrder:
             points: per operator, how many.
             first_instance: of every region.
         """
-        local, locals_ = by_region.gather(lambda f: f.event_instance)
+        begin, locals_ = _spans_of([f.event_instance for f in by_region.fragments], by_region.which)
+        local = joined([f.event_instance for f in by_region.fragments])
         op = self._op_of(self._region_of_event, self.lives.event["issuer"])
         total = self._args * points
         count = points[op]
-        before = np.cumsum(count) - count
-        step = self._args[op]
-        begin = (np.cumsum(total) - total)[op] + self.lives.event["argument"]
-        at = np.arange(count.sum())
-        at *= np.repeat(step, count)
-        at += np.repeat(begin - before * step, count)
-        of_all = np.repeat(first_instance, locals_)
-        of_all += local
-        of_all[local < 0] = -1
-        instance = np.empty(total.sum(), np.int64)
-        instance[at] = of_all
+        before = np.cumsum(count) - count - (np.cumsum(locals_) - locals_)[self._region_of_event]
+        at = (np.cumsum(total) - total)[op] + self.lives.event["argument"]
+        first = np.stack([begin, first_instance])[:, self._region_of_event]
+        instance = np.full(total.sum(), -1)
+        _put_instances(local, first[0] + before, count, first[1], at, self._args[op], instance)
         return instance
 
     def _op_of(self, region: Array, issuer: Array) -> Array:
@@ -443,3 +433,57 @@ class IssueOrder:
         region = np.concatenate([self._region_of_op, self._region_of_version])
         issuers: Array = numbers[np.argsort(region, kind="stable")]
         return issuers
+
+
+def _spans_of(parts: Sequence[Array], which: Array) -> tuple[Array, Array]:
+    """Where part `which[k]` begins among all parts, one after the other, and its length."""
+    length = np.array([len(part) for part in parts], np.int64)
+    return (np.cumsum(length) - length)[which], length[which]
+
+
+@tiered
+def _put_instances(
+    local: Array,
+    begin: Array,
+    count: Array,
+    first: Array,
+    at: Array,
+    step: Array,
+    instance: Array,
+) -> None:
+    """See `IssueOrder.instances`: of every event, its instances begin at `begin` in `local`, those of the region at
+    `first`; they are put down from `at` on.
+    """
+    for e in range(len(begin)):
+        for k in range(count[e]):
+            number = local[begin[e] + k]
+            if number >= 0:
+                instance[at[e] + k * step[e]] = first[e] + number
+
+
+@tiered
+def _awaited(
+    edge: Array, begin: Array, count: Array, base: Array, first: Array, row: Array
+) -> tuple[Array, Array]:
+    """See `IssueOrder.dependences`: edges of all regions as CSR, by the rows that wait.
+
+    Args:
+        edge: records of all fragments.
+        begin, count: of every region, its edges among these.
+        base: of every region, its first issuer.
+        first: of every issuer, its first row as it is found; `row`: which row that becomes.
+    """
+    ends = np.zeros(len(row) + 2, np.int64)
+    for r in range(len(begin)):
+        for e in range(begin[r], begin[r] + count[r]):
+            ends[row[first[base[r] + edge[e].issuer] + edge[e].index] + 2] += 1
+    ends = np.cumsum(ends)
+    awaited = np.empty(ends[-1], np.int64)
+    for r in range(len(begin)):
+        for e in range(begin[r], begin[r] + count[r]):
+            waiting = row[first[base[r] + edge[e].issuer] + edge[e].index]
+            awaited[ends[waiting + 1]] = row[
+                first[base[r] + edge[e].awaited_issuer] + edge[e].awaited_index
+            ]
+            ends[waiting + 1] += 1
+    return ends[:-1], awaited

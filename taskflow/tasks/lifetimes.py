@@ -27,20 +27,18 @@ AT_ONCE = 16  # devices of which all clocks are held at a time
 
 
 def lifetimes_by_order(
-    task_graph: TaskGraph, uses: Columns, receive: Array
+    task_graph: TaskGraph, receive: Array, other_uses: Columns
 ) -> tuple[Array, Array, Array]:
     """First and last row of every instance, and whether it persists.
 
-    Of `uses_of`; `receive` are the rows before which receives are posted; who is never used begins after all rows and
-    ends before.
+    `receive` are the rows before which receives are posted, `other_uses` those of `uses_beside`; who is never used
+    begins after all rows and ends before.
     """
     count = len(task_graph.instance_region)
     rows = len(task_graph)
     first = np.full(count, rows, np.int64)
     last = np.full(count, -1, np.int64)
-    row, instance = uses
-    np.minimum.at(first, instance, row)
-    np.maximum.at(last, instance, row)
+    _widen(task_graph.arg_ptr, task_graph.arg_instance, *other_uses, first, last)
     transfers = np.flatnonzero(task_graph.is_transfer)
     np.minimum.at(
         first, task_graph.arg_instance[task_graph.arg_ptr[transfers] + 1], receive[transfers]
@@ -53,18 +51,18 @@ def lifetimes_by_order(
     return first, last, persistent
 
 
-def wait_free_lifetimes(task_graph: TaskGraph, uses: Columns, first: Array, last: Array) -> Columns:
+def wait_free_lifetimes(
+    task_graph: TaskGraph, first: Array, last: Array, other_uses: Columns
+) -> Columns:
     """Those of `lifetimes_by_order`, made wait-free, in half rows: 2k is row k, and 2k + 1 the time until row k + 1."""
     graph = task_graph
     rows = len(task_graph)
     devices = len(task_graph.machine.devices)
     computing = np.where(graph.first_stream < devices, graph.first_stream, -1)
-    row, instance = uses
     first = 2 * first
     last = 2 * last
-    others = np.flatnonzero(computing[row] != graph.instance_device[instance])
-    row = row[others]
-    instance = instance[others]
+    args = graph.arg_ptr, graph.arg_instance
+    row, instance = _used_elsewhere(*args, *other_uses, computing, graph.instance_device)
     device = graph.instance_device[instance]
     ptr, follower = turned(graph.dep_ptr, graph.dep_row, *_next_on_streams(graph))
     begun = _last_over(*turned(ptr, follower), computing, row, device)
@@ -76,27 +74,64 @@ def wait_free_lifetimes(task_graph: TaskGraph, uses: Columns, first: Array, last
     return first, last
 
 
-def uses_of(task_graph: TaskGraph) -> Columns:
-    """Rows and the instances that they use: arguments, and sources of copies that a fold may read itself.
+def uses_beside(task_graph: TaskGraph) -> Columns:
+    """Rows and the instances that they use beside their arguments: sources of copies that a fold may read itself.
 
-    What a row of a call uses, the first and the last one do.
+    What a row of a call uses, the first and the last one do. An instance may be -1.
     """
     graph = task_graph
     (fold, _) = folded(task_graph)
     copies = np.flatnonzero(fold >= 0)
-    row = graph.arg_row
-    argument = graph.arg_instance
-    uses = [(row, argument)]
-    if len(copies):
-        uses.append((fold[copies], argument[graph.arg_ptr[copies]]))
+    uses = [(fold[copies], graph.arg_instance[graph.arg_ptr[copies]])]
     if graph.bucket_bytes:
         first, last = calls_of(graph)
+        row = graph.arg_row
         called = np.flatnonzero((first < last)[row])
-        uses += [(end[row[called]], argument[called]) for end in (first, last)]
-    if len(uses) > 1:
-        row, argument = (np.concatenate(column) for column in zip(*uses, strict=True))
-    is_there = argument >= 0
-    return (row, argument) if is_there.all() else (row[is_there], argument[is_there])
+        uses += [(end[row[called]], graph.arg_instance[called]) for end in (first, last)]
+    row, instance = (np.concatenate(column) for column in zip(*uses, strict=True))
+    return row, instance
+
+
+@tiered
+def _widen(
+    ptr: Array, argument: Array, row: Array, instance: Array, first: Array, last: Array
+) -> None:
+    """Lives from `first` to `last` become as long as uses need: rows of arguments, and pairs of rows and instances."""
+    for k in range(len(ptr) - 1):
+        for i in argument[ptr[k] : ptr[k + 1]]:
+            if i >= 0:
+                first[i] = min(first[i], k)
+                last[i] = max(last[i], k)
+    for k in range(len(row)):
+        if instance[k] >= 0:
+            first[instance[k]] = min(first[instance[k]], row[k])
+            last[instance[k]] = max(last[instance[k]], row[k])
+
+
+@tiered
+def _used_elsewhere(
+    ptr: Array, argument: Array, row: Array, instance: Array, computing: Array, device: Array
+) -> Columns:
+    """The uses by rows that do not compute on the device of the instance; see `_widen`."""
+    count = 0
+    user = np.empty(len(ptr), np.int64)
+    used = np.empty(len(ptr), np.int64)
+    for k in range(len(ptr) - 1):
+        for i in argument[ptr[k] : ptr[k + 1]]:
+            if i >= 0 and device[i] != computing[k]:
+                if count == len(user):
+                    user = np.concatenate((user, user))
+                    used = np.concatenate((used, used))
+                user[count] = k
+                used[count] = i
+                count += 1
+    more = np.zeros(len(row), np.bool_)
+    for k in range(len(row)):
+        more[k] = instance[k] >= 0 and device[instance[k]] != computing[row[k]]
+    return (
+        np.concatenate((user[:count], row[more])),
+        np.concatenate((used[:count], instance[more].astype(np.int64))),
+    )
 
 
 def _next_on_streams(task_graph: TaskGraph) -> Columns:
