@@ -25,7 +25,7 @@ from taskflow.core.columns import (
     spread,
 )
 from taskflow.core.compiling import tiered
-from taskflow.core.grouping import ranks, sort_each
+from taskflow.core.grouping import grouped, ranks, sort_each
 from taskflow.lowering.fragments import Found
 from taskflow.lowering.life import Lives
 from taskflow.lowering.pointstore import PointStore
@@ -225,6 +225,7 @@ def point_columns(
     device = chosen.device[at]
     shapes, of = each_once(chosen.shapes)
     boxes = select([shape.arg_box for shape in shapes], of[which])[0]
+    boxes.at = boxes.at.astype(np.int32)
     privileges = joined([shape.arg_privilege for shape in shapes] or [np.zeros(0, np.uint8)])
     return {
         "kind": np.full(len(at), int(Kind.POINT), np.uint8),
@@ -288,10 +289,12 @@ def in_order(
     arg_ptr = pointers(placed([count], row))
     arg = spread(arg_ptr[row], count)
     boxes = [part.pop("arg_box") for part in parts]
+    values = np.concatenate([of.values for of in boxes])
     begin = pointers([len(of.values) for of in boxes])
-    at = placed(
-        [(of.at + b).astype(np.int32) for of, b in zip(boxes, begin.tolist(), strict=False)], arg
-    )
+    places = [of.at.astype(np.int32) + np.int32(b) for of, b in zip(boxes, begin, strict=False)]
+    del boxes
+    at = placed(places, arg)
+    del places
     columns = {
         name: placed(
             [part.pop(name) for part in parts],
@@ -300,7 +303,6 @@ def in_order(
         )
         for name in [*parts[0]]
     }
-    values = np.concatenate([of.values for of in boxes])
     return columns | {"arg_ptr": arg_ptr, "arg_box": Selected(values, at)}
 
 
@@ -384,8 +386,12 @@ class IssueOrder:
         start[self.numbers] = np.cumsum(in_order) - in_order
         row = spread(start, count)
         if ordinal.any():
-            order = np.lexsort((row, ordinal, np.repeat(self.group, count)))
-            row[order] = np.arange(len(order))
+            order = np.empty_like(row)
+            order[row] = np.arange(len(row))
+            group = np.repeat(self.group + 1, count)
+            for key in (ordinal, group):
+                order = order[grouped(key[order], int(key.max()) + 1)[1]]
+            row[order] = np.arange(len(row))
         return row
 
     def dependences(self, by_region: Found, count: Array, row: Array) -> tuple[Array, Array]:

@@ -159,9 +159,11 @@ def _last_over(ptr: Array, awaited: Array, computing: Array, row: Array, device:
     needed = _needed(ptr, awaited, clock, makers, row)
     clock = (np.cumsum(needed) - 1)[clock]
     makers = makers[needed]
-    asked, place = np.unique(device, return_inverse=True)  # those of a rank are few
-    number = np.full(max(computing.max(initial=-1), asked.max(initial=-1)) + 2, -1)  # -1: of none
+    number = np.full(max(computing.max(initial=-1), device.max(initial=-1)) + 2, -1)  # -1: of none
+    number[device] = 0
+    asked = np.flatnonzero(number == 0)  # those of a rank are few
     number[asked] = np.arange(len(asked))
+    place = number[device]
     number = number[np.maximum(computing, -1)]
     last = np.empty(len(row), np.int64)
     count = len(asked)
