@@ -404,18 +404,18 @@ class IssueOrder:
         ends, rows = sort_each(ptr, awaited)
         return ends, rows
 
-    def instances(self, by_region: Found, points: Array, first_instance: Array) -> Array:
+    def instances(self, by_region: Found, count: Array, first_instance: Array) -> Array:
         """The instances of the arguments of all points, operator after operator; -1: an empty box.
 
         Args:
-            points: per operator, how many.
+            count: see `rows`.
             first_instance: of every region.
         """
         begin, locals_ = _spans_of([f.event_instance for f in by_region.fragments], by_region.which)
         local = joined([f.event_instance for f in by_region.fragments])
         op = self._op_of(self._region_of_event, self.lives.event["issuer"])
-        total = self._args * points
-        count = points[op]
+        total = self._args * count[: self._ops]
+        count = count[op]
         before = np.cumsum(count) - count - (np.cumsum(locals_) - locals_)[self._region_of_event]
         at = (np.cumsum(total) - total)[op] + self.lives.event["argument"]
         first = np.stack([begin, first_instance])[:, self._region_of_event]

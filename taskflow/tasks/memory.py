@@ -133,8 +133,8 @@ def plan_memory(
     room = np.zeros(2 * devices, np.int64)
     room[:devices] = spendable_bytes(task_graph.machine)
     room[:devices] -= staged_bytes(task_graph) + reserved_bytes(task_graph)
-    lives = (column[passing] for column in (device, size, first, last))
-    least = held + most_alive(*lives, 2 * devices)
+    most = most_alive(device[passing], size[passing], first[passing], last[passing], 2 * devices)
+    least = held + most
     is_open = least < room
     is_free = np.zeros(2 * devices, np.bool_)
     if is_open.any():
