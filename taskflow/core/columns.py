@@ -103,10 +103,14 @@ def pointers(lengths: Sequence[int] | Array) -> Array:
 
 def spread(first: Array, count: Array) -> Array:
     """`first[k]`, `first[k] + 1`, ..., `count[k]` numbers for every k in turn."""
+    kept = np.flatnonzero(count)
+    first = first[kept]
+    count = count[kept]
     end = np.cumsum(count, dtype=np.int64)
-    total = int(end[-1]) if len(end) else 0
-    numbers: Array = np.repeat(first - (end - count), count) + np.arange(total)
-    return numbers
+    numbers: Array = np.ones(int(end[-1]) if len(end) else 0, np.int64)
+    numbers[:1] = first[:1]
+    numbers[end[:-1]] = first[1:] - first[:-1] - count[:-1] + 1
+    return np.cumsum(numbers, out=numbers)
 
 
 def gather(parts: Sequence[Array], which: Array) -> tuple[Array, Array]:

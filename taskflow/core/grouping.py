@@ -35,16 +35,43 @@ def group(keys: Array, count: int) -> tuple[Array, Array]:
     return ptr[: count + 1], order
 
 
-def sorted_rows(rows: Array, values: Array, count: int) -> tuple[Array, Array]:
-    """Pairs of a row and a value as compressed sparse rows: `ptr` and the values of every row, ascending, each once."""
-    ptr, order = grouped(rows, count)
-    ends, distinct = _sort_each(ptr, values[order])
-    return ends, distinct
+def turned(
+    ptr: Array, awaited: Array, before: Array | None = None, after: Array | None = None
+) -> tuple[Array, Array]:
+    """`ptr` and the rows that wait for each, by pairs turned round: row k waits for `awaited[ptr[k] : ptr[k + 1]]`.
+
+    Then, in their order, those of more pairs: row `after[i]` waits for row `before[i]`.
+    """
+    none = np.zeros(0, np.int64)
+    followers: tuple[Array, Array] = _turn(
+        ptr, awaited, none if before is None else before, none if after is None else after
+    )
+    return followers
 
 
 @tiered
-def _sort_each(ptr: Array, values: Array) -> tuple[Array, Array]:
-    """Sort the values between each two pointers where they are, and leave out what is there twice."""
+def _turn(ptr: Array, awaited: Array, before: Array, after: Array) -> tuple[Array, Array]:
+    """See `turned`."""
+    ends = np.zeros(len(ptr) + 1, np.int64)
+    follower = np.empty(len(awaited) + len(before), np.int64)
+    for row in awaited:
+        ends[row + 2] += 1
+    for row in before:
+        ends[row + 2] += 1
+    ends = np.cumsum(ends)
+    for row in range(len(ptr) - 1):  # ends[k + 1] is where the next follower of row k belongs
+        for k in range(ptr[row], ptr[row + 1]):
+            follower[ends[awaited[k] + 1]] = row
+            ends[awaited[k] + 1] += 1
+    for k in range(len(before)):
+        follower[ends[before[k] + 1]] = after[k]
+        ends[before[k] + 1] += 1
+    return ends[: len(ptr)], follower
+
+
+@tiered
+def sort_each(ptr: Array, values: Array) -> tuple[Array, Array]:
+    """Compressed sparse rows with the values of every row ascending, each once; they are sorted where they are."""
     ends = np.zeros(len(ptr), np.int64)
     used = 0
     for row in range(len(ptr) - 1):
@@ -63,7 +90,7 @@ def _sort_each(ptr: Array, values: Array) -> tuple[Array, Array]:
                 values[used] = values[k]
                 used += 1
         ends[row + 1] = used
-    return ends, values[:used].copy()
+    return ends, values[:used]
 
 
 def ranks(keys: Array, count: int) -> Array:

@@ -11,6 +11,8 @@ from taskflow.core import geometry
 from taskflow.core.compiling import leaf
 
 border = leaf(geometry.border)
+_PRIME = (1 << 31) - 1
+_FACTOR = 40503  # of a hash of boxes; a product of both is far from 63 bits
 
 
 @leaf
@@ -20,6 +22,15 @@ def same(a: Any, b: Any) -> bool:
         if a[k] != b[k]:
             return False
     return True
+
+
+@leaf
+def hash_of(box: Any, seed: int) -> int:
+    """A number below a prime."""
+    code = seed % _PRIME
+    for k in range(len(box)):
+        code = (code * _FACTOR + int(box[k]) % _PRIME) % _PRIME
+    return code
 
 
 @leaf

@@ -26,6 +26,7 @@ from taskflow.lowering.state import (
     hold,
     note_write,
 )
+from taskflow.lowering.tiles import by_number, numbered
 
 
 class Gathering(NamedTuple):
@@ -52,23 +53,15 @@ class Gathering(NamedTuple):
 def gather_together(s: State, line: Line) -> None:
     """Rows for every box that many devices lack and that others, of the line, hold in tiles, or whole."""
     needs = needs_of(s, s.version)
-    done = np.zeros(len(needs), np.bool_)
-    alike = np.empty(len(needs), np.int64)
     if len(needs) <= s.few_gathers or not line.total or lacking_of(s, needs)[1] <= s.few_gathers:
         return
-    for i in range(len(needs)):
-        if done[i]:
-            continue
-        count = 0
-        for j in range(i, len(needs)):
-            if not done[j] and same(s.need_box[needs[j]], s.need_box[needs[i]]):
-                done[j] = True
-                alike[count] = needs[j]
-                count += 1
-        if count > s.few_gathers:
-            lacking, count = lacking_of(s, alike[:count])
+    number, first = numbered(s.need_box[needs])
+    order, ptr = by_number(number, len(first))
+    for k in range(len(first)):
+        if ptr[k + 1] - ptr[k] > s.few_gathers:
+            lacking, count = lacking_of(s, needs[order[ptr[k] : ptr[k + 1]]])
             if count > s.few_gathers:
-                gather_box(s, needs[i], lacking, line)
+                gather_box(s, needs[first[k]], lacking, line)
 
 
 @inner

@@ -395,8 +395,7 @@ class Lowering:
         count = np.concatenate([chosen.points[chosen.which], versions])
         check_room(int(count.sum()))
         first, instances = self._instances(by_region, regions, is_narrow)
-        points = point_columns(self._args, chosen)
-        points["arg_instance"] = self.order.instances(by_region, count[: len(ready.numbers)], first)
+        points = point_columns(self._args, chosen, self.order.instances(by_region, count, first))
         if points["ordinal"].any():
             note_later_parts(points)
         moves = move_columns(by_region, regions, self._itemsize, first, self.ndim)

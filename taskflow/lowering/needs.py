@@ -12,6 +12,7 @@ import numpy as np
 from taskflow.core.compiling import inner, leaf
 from taskflow.lowering.boxes import (
     covers,
+    hash_of,
     intersect,
     is_empty,
     overlaps,
@@ -30,11 +31,13 @@ from taskflow.lowering.tiles import Points, by_number
 @leaf
 def add_need(s: State, version: int, device: int, box: Any) -> None:
     """The version is needed in the box on `device`; each need counts once."""
-    k = s.latest_need[version, device]
+    slot = hash_of(box, version * s.devices + device) % len(s.need_slot)
+    k = s.need_slot[slot]
     while k >= 0:
-        if same(s.need_box[k], box):
+        need = s.need[k]
+        if need.device == device and need.version == version and same(s.need_box[k], box):
             return
-        k = s.need[k].before
+        k = need.before
     k = append(s, s.needs, len(s.need))
     if k < 0:
         return
@@ -42,10 +45,11 @@ def add_need(s: State, version: int, device: int, box: Any) -> None:
     put(s.need_box[k], box)
     new = s.need[k]
     of_version = s.version_needs[version]
+    new.version = version
     new.device = device
     new.next = -1
-    new.before = s.latest_need[version, device]
-    s.latest_need[version, device] = k
+    new.before = s.need_slot[slot]
+    s.need_slot[slot] = k
     if of_version.first < 0:
         of_version.first = k
     else:
@@ -195,16 +199,37 @@ def make_instances(s: State, life: RegionLife, points: Points, needs: Any) -> No
                 device[n] = points.device[p]
                 put(box[n], points.box[p])
                 n += 1
+    last = -1
+    beside = (
+        -1
+    )  # the first instance of the device that is as large as the last box, among those that are new
     for k in sorted_boxes(device, box, s.devices):
-        if not is_empty(box[k]) and find_instance(s, device[k], box[k]) < 0:
+        if last < 0 or device[last] != device[k] or volume(box[last]) != volume(box[k]):
+            beside = -1
+        elif same(box[last], box[k]):
+            continue
+        last = k
+        if not is_empty(box[k]) and not is_covered(s, device[k], box[k], beside):
             new = add_instance(s, device[k], box[k], False)
             at = s.device[device[k]]
+            beside = new if beside < 0 else beside
             if new >= 0:
                 if at.first_value < 0:
                     at.first_value = new
                 else:
                     s.instance[at.last_value].next = new
                 at.last_value = new
+
+
+@leaf
+def is_covered(s: State, device: int, box: Any, end: int) -> bool:
+    """Whether an instance of a device that stands before instance `end` covers a box."""
+    k = s.device[device].first_value
+    while k >= 0 and k != end:
+        if covers(s.instance_box[k], box):
+            return True
+        k = s.instance[k].next
+    return False
 
 
 @inner

@@ -73,9 +73,9 @@ def number_feeds(s: State, life: RegionLife, points: Points, ordinal: Any) -> No
                 box = s.arg_box[row.arg_end - 1]
                 for i in range(ptr[row.device], ptr[row.device + 1] if row.kind == FEED else 0):
                     at = begin + order[i]
-                    if (least[number] < 0 or ordinal[at] < least[number]) and covers(
-                        box, points.box[at]
-                    ):
+                    if least[number] >= 0 and ordinal[at] >= least[number]:
+                        break
+                    if covers(box, points.box[at]):
                         least[number] = ordinal[at]
     for number in range(s.first, s.rows):
         s.row[number].ordinal = max(least[number], 0)

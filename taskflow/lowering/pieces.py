@@ -7,13 +7,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from taskflow.core.compiling import inner, leaf
-from taskflow.lowering.boxes import same
 from taskflow.lowering.sorting import bits, sort
 from taskflow.lowering.state import State
+from taskflow.lowering.tiles import numbered
 from taskflow.tasks.turns import new_turns, whose_turn
-
-_PRIME = (1 << 31) - 1
-_FACTOR = 40503  # of a hash of boxes; a product of both is far from 63 bits
 
 
 class HeldPieces(NamedTuple):
@@ -55,31 +52,3 @@ def giver_of(s: State, pieces: HeldPieces, t: int, reader: int) -> int:
     """Which of `pieces.held` a device takes piece `t` from; its own, if it has it."""
     span = pieces.ptr[t], pieces.ptr[t + 1]
     return int(whose_turn(s.device["host"], pieces.device, span, reader, pieces.turns))
-
-
-@inner
-def numbered(box: Any) -> tuple[Any, Any]:
-    """Numbers of boxes, equal for equal ones, and the first box of every number."""
-    number = np.empty(len(box), np.int64)
-    first = np.empty(len(box), np.int64)
-    count = 0
-    slot = np.full(2 * len(box) + 1, -1)
-    for k in range(len(box)):
-        at = hash_of(box[k]) % len(slot)
-        while slot[at] >= 0 and not same(box[first[slot[at]]], box[k]):
-            at = (at + 1) % len(slot)
-        if slot[at] < 0:
-            slot[at] = count
-            first[count] = k
-            count += 1
-        number[k] = slot[at]
-    return number, first[:count]
-
-
-@leaf
-def hash_of(box: Any) -> int:
-    """A number below a prime."""
-    code = 0
-    for k in range(len(box)):
-        code = (code * _FACTOR + int(box[k]) % _PRIME) % _PRIME
-    return code

@@ -210,11 +210,15 @@ class PointStore:
 
 
 @lru_cache(maxsize=64)  # operators that follow each other are on the same devices, often
-def _ranked(devices: tuple[int, ...]) -> tuple[tuple[int, ...], Array, Array]:
+def _ranked(devices: tuple[int, ...]) -> tuple[bytes, Array, Array]:
     """Which of the different devices each is, none if all are different; the devices, and those that are different."""
     rank = {device: k for k, device in enumerate(dict.fromkeys(devices))}
-    ranks = tuple(map(rank.__getitem__, devices)) if len(rank) < len(devices) else ()
-    return ranks, np.array(devices, np.int64), np.array([*rank], np.int64)
+    ranks = [*map(rank.__getitem__, devices)] if len(rank) < len(devices) else []
+    return (
+        np.array(ranks, np.int64).tobytes(),
+        np.array(devices, np.int64),
+        np.array([*rank], np.int64),
+    )
 
 
 def _in_turn(devices: Array) -> tuple[Array, Array]:

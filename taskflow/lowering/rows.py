@@ -19,12 +19,13 @@ from taskflow.core.columns import (
     Selected,
     differences,
     each_once,
-    gather,
+    joined,
     pointers,
     select,
     spread,
 )
-from taskflow.core.grouping import ranks, sorted_rows
+from taskflow.core.compiling import tiered
+from taskflow.core.grouping import grouped, ranks, sort_each
 from taskflow.lowering.fragments import Found
 from taskflow.lowering.life import Lives
 from taskflow.lowering.pointstore import PointStore
@@ -79,15 +80,14 @@ def _privileges(points: OperatorPoints) -> Array:
 
 def note_later_parts(points: dict[str, Any]) -> None:
     """Of the parts that share an instance, the first is written and the others are added to it."""
-    row = np.repeat(np.arange(len(points["launch"])), points["arg_count"])
     instance = points["arg_instance"]
     privilege = points["arg_privilege"]
-    parts = np.flatnonzero(
-        (instance >= 0) & np.isin(privilege, (Privilege.REDUCE, Privilege.READ_WRITE))
-    )
+    parts = np.flatnonzero((privilege == Privilege.REDUCE) | (privilege == Privilege.READ_WRITE))
+    parts = parts[instance[parts] >= 0]
+    row = np.searchsorted(pointers(points["arg_count"]), parts, side="right") - 1
     box = points["arg_box"][parts]
     box = box.reshape(len(parts), 2 * box.shape[2])
-    where = points["launch"][row[parts]], instance[parts], *box.T
+    where = points["launch"][row], instance[parts], *box.T
     order = np.lexsort(where)
     is_first = np.zeros(len(parts), np.bool_)
     is_first[:1] = True
@@ -166,12 +166,13 @@ class ChosenPoints:
         which = self.which[ops]
         first = np.sort(np.unique(which, return_index=True)[1])
         spans = self._records[["first_device", "points"]][which[first]].tolist()
-        names = np.concatenate([self._table.device[a : a + n] for a, n in dict.fromkeys(spans)])
-        place = np.full(int(names.max()) + 1, len(names))
-        place[names[::-1]] = np.arange(len(names))[::-1]
-        devices = np.flatnonzero(place < len(names))
-        used: Array = devices[np.argsort(place[devices])]
-        return used
+        columns = [self._table.device[a : a + n] for a, n in dict.fromkeys(spans)]
+        is_new = np.ones(1 + max(int(devices.max()) for devices in columns), np.bool_)
+        used = dict[int, None]()
+        for devices in columns:
+            used.update(dict.fromkeys(devices[is_new[devices]].tolist()))
+            is_new[devices] = False
+        return np.array([*used], np.int64)
 
     def all(self) -> DistinctPoints:
         """All of them."""
@@ -214,14 +215,18 @@ class ChosenPoints:
         return DistinctPoints(self.which, count, shapes, *columns)
 
 
-def point_columns(args: Array, chosen: DistinctPoints) -> dict[str, Any]:
-    """The rows of operators with so many arguments and these points."""
+def point_columns(
+    args: Array, chosen: DistinctPoints, instances: Array | None = None
+) -> dict[str, Any]:
+    """The rows of operators with so many arguments and these points; without `instances` they are left open."""
     count = chosen.points[chosen.which]
     which = chosen.which
     at = spread(pointers(chosen.points)[:-1][which], count)
     device = chosen.device[at]
     shapes, of = each_once(chosen.shapes)
-    shape = of[which]
+    boxes = select([shape.arg_box for shape in shapes], of[which])[0]
+    boxes.at = boxes.at.astype(np.int32)
+    privileges = joined([shape.arg_privilege for shape in shapes] or [np.zeros(0, np.uint8)])
     return {
         "kind": np.full(len(at), int(Kind.POINT), np.uint8),
         "launch": np.repeat(np.arange(len(args)), count),
@@ -234,9 +239,9 @@ def point_columns(args: Array, chosen: DistinctPoints) -> dict[str, Any]:
         "bytes": chosen.bytes[at],
         "flops": chosen.flops[at],
         "arg_count": np.repeat(args, count),
-        "arg_instance": np.full((count * args).sum(), -1, np.int64),
-        "arg_box": select([shape.arg_box for shape in shapes], shape)[0],
-        "arg_privilege": gather([shape.arg_privilege for shape in shapes], shape)[0],
+        "arg_instance": np.full(len(boxes), -1) if instances is None else instances,
+        "arg_box": boxes,
+        "arg_privilege": privileges[boxes.at],
     }
 
 
@@ -284,10 +289,12 @@ def in_order(
     arg_ptr = pointers(placed([count], row))
     arg = spread(arg_ptr[row], count)
     boxes = [part.pop("arg_box") for part in parts]
+    values = np.concatenate([of.values for of in boxes])
     begin = pointers([len(of.values) for of in boxes])
-    at = placed(
-        [(of.at + b).astype(np.int32) for of, b in zip(boxes, begin.tolist(), strict=False)], arg
-    )
+    places = [of.at.astype(np.int32) + np.int32(b) for of, b in zip(boxes, begin, strict=False)]
+    del boxes
+    at = placed(places, arg)
+    del places
     columns = {
         name: placed(
             [part.pop(name) for part in parts],
@@ -296,7 +303,6 @@ def in_order(
         )
         for name in [*parts[0]]
     }
-    values = np.concatenate([of.values for of in boxes])
     return columns | {"arg_ptr": arg_ptr, "arg_box": Selected(values, at)}
 
 
@@ -380,35 +386,41 @@ class IssueOrder:
         start[self.numbers] = np.cumsum(in_order) - in_order
         row = spread(start, count)
         if ordinal.any():
-            order = np.lexsort((row, ordinal, np.repeat(self.group, count)))
-            row[order] = np.arange(len(order))
+            order = np.empty_like(row)
+            order[row] = np.arange(len(row))
+            group = np.repeat(self.group + 1, count)
+            for key in (ordinal, group):
+                order = order[grouped(key[order], int(key.max()) + 1)[1]]
+            row[order] = np.arange(len(row))
         return row
 
     def dependences(self, by_region: Found, count: Array, row: Array) -> tuple[Array, Array]:
         """All edges of all fragments as CSR, each once, sorted; `count`, `row`: of and from `rows`."""
         first = (np.cumsum(count) - count)[self.issuers]
-        edges, of_region = by_region.gather(lambda f: f.edges)
-        base = np.repeat((self.lives.op_ptr + self.lives.producer_ptr)[:-1], of_region)
-        waiting = row[first[base + edges["issuer"]] + edges["index"]]
-        awaited = row[first[base + edges["awaited_issuer"]] + edges["awaited_index"]]
-        del edges, base
-        return sorted_rows(waiting, awaited, len(row))
+        begin, count = _spans_of([f.edges for f in by_region.fragments], by_region.which)
+        edges = joined([f.edges for f in by_region.fragments])
+        base = (self.lives.op_ptr + self.lives.producer_ptr)[:-1]
+        ptr, awaited = _awaited(edges, begin, count, base, first, row)
+        ends, rows = sort_each(ptr, awaited)
+        return ends, rows
 
-    def instances(self, by_region: Found, points: Array, first_instance: Array) -> Array:
+    def instances(self, by_region: Found, count: Array, first_instance: Array) -> Array:
         """The instances of the arguments of all points, operator after operator; -1: an empty box.
 
         Args:
-            points: per operator, how many.
+            count: see `rows`.
             first_instance: of every region.
         """
-        local, locals_ = by_region.gather(lambda f: f.event_instance)
+        begin, locals_ = _spans_of([f.event_instance for f in by_region.fragments], by_region.which)
+        local = joined([f.event_instance for f in by_region.fragments])
         op = self._op_of(self._region_of_event, self.lives.event["issuer"])
-        total = self._args * points
-        count = points[op]
-        at = np.repeat((np.cumsum(total) - total)[op] + self.lives.event["argument"], count)
-        at += spread(np.zeros_like(count), count) * np.repeat(self._args[op], count)
-        instance = np.empty(total.sum(), np.int64)
-        instance[at] = np.where(local < 0, -1, local + np.repeat(first_instance, locals_))
+        total = self._args * count[: self._ops]
+        count = count[op]
+        before = np.cumsum(count) - count - (np.cumsum(locals_) - locals_)[self._region_of_event]
+        at = (np.cumsum(total) - total)[op] + self.lives.event["argument"]
+        first = np.stack([begin, first_instance])[:, self._region_of_event]
+        instance = np.full(total.sum(), -1)
+        _put_instances(local, first[0] + before, count, first[1], at, self._args[op], instance)
         return instance
 
     def _op_of(self, region: Array, issuer: Array) -> Array:
@@ -427,3 +439,57 @@ class IssueOrder:
         region = np.concatenate([self._region_of_op, self._region_of_version])
         issuers: Array = numbers[np.argsort(region, kind="stable")]
         return issuers
+
+
+def _spans_of(parts: Sequence[Array], which: Array) -> tuple[Array, Array]:
+    """Where part `which[k]` begins among all parts, one after the other, and its length."""
+    length = np.array([len(part) for part in parts], np.int64)
+    return (np.cumsum(length) - length)[which], length[which]
+
+
+@tiered
+def _put_instances(
+    local: Array,
+    begin: Array,
+    count: Array,
+    first: Array,
+    at: Array,
+    step: Array,
+    instance: Array,
+) -> None:
+    """See `IssueOrder.instances`: of every event, its instances begin at `begin` in `local`, those of the region at
+    `first`; they are put down from `at` on.
+    """
+    for e in range(len(begin)):
+        for k in range(count[e]):
+            number = local[begin[e] + k]
+            if number >= 0:
+                instance[at[e] + k * step[e]] = first[e] + number
+
+
+@tiered
+def _awaited(
+    edge: Array, begin: Array, count: Array, base: Array, first: Array, row: Array
+) -> tuple[Array, Array]:
+    """See `IssueOrder.dependences`: edges of all regions as CSR, by the rows that wait.
+
+    Args:
+        edge: records of all fragments.
+        begin, count: of every region, its edges among these.
+        base: of every region, its first issuer.
+        first: of every issuer, its first row as it is found; `row`: which row that becomes.
+    """
+    ends = np.zeros(len(row) + 2, np.int64)
+    for r in range(len(begin)):
+        for e in range(begin[r], begin[r] + count[r]):
+            ends[row[first[base[r] + edge[e].issuer] + edge[e].index] + 2] += 1
+    ends = np.cumsum(ends)
+    awaited = np.empty(ends[-1], np.int64)
+    for r in range(len(begin)):
+        for e in range(begin[r], begin[r] + count[r]):
+            waiting = row[first[base[r] + edge[e].issuer] + edge[e].index]
+            awaited[ends[waiting + 1]] = row[
+                first[base[r] + edge[e].awaited_issuer] + edge[e].awaited_index
+            ]
+            ends[waiting + 1] += 1
+    return ends[:-1], awaited

@@ -48,8 +48,8 @@ class State(Tables):
         row: kind, source and device; the end of its arguments; points moved; number of its collective; ordinal.
         arg: instance and privilege of an argument.
         held: an instance and its device, where a box is valid; in order of becoming so.
-        need: a device that needs a box of a version, `next` of the version, and the one before of the same device.
-        latest_need: of every version and device.
+        need: a version, a device that needs a box of it, `next` of the version, and the one before in its slot.
+        need_slot: by a hash of version, device and box, the latest of those needs.
         copy: device and instance from which and to which a box is copied in rows to come.
         sum: a device that sums a box, and the end of the instances that it sums, in `summand`.
         work, spare: boxes that are being cut up.
@@ -85,7 +85,6 @@ class State(Tables):
     tables: ClassVar = {
         "device": record("host", "kind", "first_value", "last_value", "found"),
         "version_needs": record("first", "last"),
-        "latest_need": "devices",
         "instance": record(
             "device", "is_partial", "next", "latest_write", "latest_read", "first_held", "last_held"
         ),
@@ -98,7 +97,8 @@ class State(Tables):
         "arg_box": "width",
         "held": record("device", "instance", "next"),
         "held_box": "width",
-        "need": record("device", "next", "before"),
+        "need": record("version", "device", "next", "before"),
+        "need_slot": NUMBER,
         "need_box": "width",
         "copy": record("source", "source_instance", "device", "instance"),
         "copy_box": "width",
@@ -118,7 +118,7 @@ READ, WRITE, READ_WRITE = np.array([Privilege.READ, Privilege.WRITE, Privilege.R
 
 MANY = 4  # accesses, edges, arguments and copies are so many times as many as instances, rows and needs
 _SIZE, _MANY_TIMES, _DEVICES, _VERSIONS = range(4)
-_ROWS = {"device": _DEVICES, "version_needs": _VERSIONS, "latest_need": _VERSIONS}
+_ROWS = {"device": _DEVICES, "version_needs": _VERSIONS}
 _ROWS |= dict.fromkeys(
     ("access", "access_box", "edge", "arg", "arg_box", "copy", "copy_box", "summand"), _MANY_TIMES
 )
@@ -173,8 +173,8 @@ def clear(s: State, memory: Any, width: int, hosts: Any, kinds: Any) -> None:
         at = s.version_needs[v]
         at.first = -1
         at.last = -1
-        for d in range(s.devices):
-            s.latest_need[v, d] = -1
+    for k in range(len(s.need_slot)):
+        s.need_slot[k] = -1
 
 
 @leaf

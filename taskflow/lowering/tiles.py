@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from taskflow.core.compiling import inner, leaf
-from taskflow.lowering.boxes import same
+from taskflow.lowering.boxes import hash_of, same
 
 
 class Points(NamedTuple):
@@ -49,24 +49,29 @@ def by_number(number: Any, numbers: int) -> tuple[Any, Any]:
 
 
 @inner
+def numbered(box: Any) -> tuple[Any, Any]:
+    """Numbers of boxes, equal for equal ones, and the first box of every number."""
+    number = np.empty(len(box), np.int64)
+    first = np.empty(len(box), np.int64)
+    count = 0
+    slot = np.full(2 * len(box) + 1, -1)
+    for k in range(len(box)):
+        at = hash_of(box[k], 0) % len(slot)
+        while slot[at] >= 0 and not same(box[first[slot[at]]], box[k]):
+            at = (at + 1) % len(slot)
+        if slot[at] < 0:
+            slot[at] = count
+            first[count] = k
+            count += 1
+        number[k] = slot[at]
+    return number, first[:count]
+
+
+@inner
 def tiles_of(box: Any, begin: int, end: int) -> tuple[Any, Any]:
     """Points in order of their tiles (equal boxes), and the first point of every tile in that order."""
-    count = end - begin
-    tile = np.empty(count, np.int64)
-    first = np.empty(count, np.int64)
-    tiles = 0
-    t = 0
-    for p in range(count):
-        seen = 0
-        while seen < tiles and not same(box[begin + first[t]], box[begin + p]):
-            seen = seen + 1
-            t = (t + 1) % tiles  # from the last one on: points come in order
-        if seen == tiles:
-            t = tiles
-            first[t] = p
-            tiles += 1
-        tile[p] = t
-    order, ptr = by_number(tile, tiles)
+    number, first = numbered(box[begin:end])
+    order, ptr = by_number(number, len(first))
     return order + begin, ptr
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from taskflow.core.columns import Array
+from taskflow.core.columns import Array, pointers
 from taskflow.core.compiling import tiered
 from taskflow.graph.phases import Phase
 from taskflow.tasks.task_graph import Kind, Privilege, TaskGraph
@@ -60,13 +60,16 @@ def _of_feeds(task_graph: TaskGraph) -> Array:
 
 def _updated(task_graph: TaskGraph) -> set[int]:
     """The regions that launches update in place."""
-    row = task_graph.arg_row
-    at = np.arange(len(row)) - task_graph.arg_ptr[row]
-    changes = (task_graph.kind[row] == Kind.POINT) & (
-        task_graph.arg_privilege == Privilege.READ_WRITE
-    )
-    pairs = np.unique(np.stack([task_graph.launch[row[changes]], at[changes]], axis=1), axis=0)
-    return {task_graph.launches[launch].args[k] for launch, k in pairs.tolist()}
+    ptr = task_graph.arg_ptr
+    changed = np.flatnonzero(task_graph.arg_privilege == Privilege.READ_WRITE)
+    row = np.searchsorted(ptr, changed, side="right") - 1
+    of_points = task_graph.kind[row] == Kind.POINT
+    row = row[of_points]
+    args = pointers([len(launch.args) for launch in task_graph.launches])
+    is_changed = np.zeros(args[-1], np.bool_)
+    is_changed[args[task_graph.launch[row]] + changed[of_points] - ptr[row]] = True
+    numbers = [number for launch in task_graph.launches for number in launch.args]
+    return {numbers[k] for k in np.flatnonzero(is_changed).tolist()}
 
 
 @tiered

@@ -12,7 +12,7 @@ import numpy as np
 
 from taskflow.core.columns import Array, pointers
 from taskflow.core.compiling import inlined, leaf, tiered
-from taskflow.core.grouping import grouped
+from taskflow.core.grouping import turned
 from taskflow.schedule.ordinal_order import by_ordinal
 from taskflow.schedule.put_off import a_layer_ahead_in_lists, held_back
 from taskflow.tasks.streams import find_queues
@@ -96,11 +96,10 @@ def list_schedule(
         late, before = held_back(task_graph, np.argsort(by_ordinal(task_graph, seconds)))
     else:
         late, before = a_layer_ahead_in_lists(task_graph, position)
-    row = np.concatenate([np.repeat(np.arange(rows), np.diff(task_graph.dep_ptr)), late, held[0]])
-    awaited = np.concatenate([task_graph.dep_row, before, held[1]])
-    follower_ptr, by_awaited = grouped(awaited, rows)
-    follower = row[by_awaited]
-    waits = np.bincount(row, minlength=rows)
+    late = np.concatenate([late, held[0]])
+    before = np.concatenate([before, held[1]])
+    follower_ptr, follower = turned(task_graph.dep_ptr, task_graph.dep_row, before, late)
+    waits = np.diff(task_graph.dep_ptr) + np.bincount(late, minlength=rows)
     row, stream = find_queues(task_graph)
     if following is None:
         following = np.full(rows, -1)

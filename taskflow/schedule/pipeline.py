@@ -16,6 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from taskflow.core.columns import Array
+from taskflow.core.grouping import grouped
 from taskflow.graph.phases import Phase
 from taskflow.schedule.early import early_launches, last_ordinals
 from taskflow.schedule.put_off import computed_again, of_parameters
@@ -96,7 +97,10 @@ def _stages(
 
 def _devices_of_launches(task_graph: TaskGraph, rows: Array) -> Iterator[tuple[int, ...]]:
     """Those of every launch, in the order of its points."""
-    by_launch = rows[np.lexsort((task_graph.point[rows], task_graph.launch[rows]))]
+    by_launch = rows
+    for key in (task_graph.point, task_graph.launch):
+        numbers = key[by_launch]
+        by_launch = by_launch[grouped(numbers, int(numbers.max(initial=-1)) + 1)[1]]
     numbers = np.arange(len(task_graph.launches) + 1)
     ends = np.searchsorted(task_graph.launch[by_launch], numbers).tolist()
     for begin, end in pairwise(ends):

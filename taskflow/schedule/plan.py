@@ -20,6 +20,7 @@ from taskflow.core.files import (
     replace_file,
     without_head,
 )
+from taskflow.core.garbage import collect_rarely
 from taskflow.core.numbers import whole
 from taskflow.cost.model import CostModel
 from taskflow.graph.graph import Graph
@@ -201,6 +202,7 @@ class Plan:
         order = decide(lambda: order_of_all(lowering, strategy, costs, schedule))
         return graph, lowering.lower_in_order(strategy, devices, order)
 
+    @collect_rarely()
     def predict(
         self, graph: Graph, machine: MachineModel, costs: CostModel, repeat: int = 1
     ) -> Timeline:

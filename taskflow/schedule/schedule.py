@@ -18,9 +18,9 @@ from typing import Annotated, Any, NamedTuple
 import numpy as np
 from msgspec import Meta, Struct
 
-from taskflow.core.columns import Array
+from taskflow.core.columns import Array, distinct
 from taskflow.core.files import fit, naming, parse_json, read_text, replace_file, without_head
-from taskflow.core.grouping import ranks
+from taskflow.core.grouping import grouped, ranks
 from taskflow.graph.phases import Phase
 from taskflow.schedule.list_scheduling import BY_START, NOBODY, list_schedule
 from taskflow.schedule.pipeline import LETTERS, Pipeline, check_barriers, pipeline_of, way_out
@@ -199,7 +199,8 @@ def lay_out(task_graph: TaskGraph, seconds: Array, schedule: Schedule | Policy) 
     is_first = np.zeros(len(task_graph), np.bool_)
     if schedule.eager:
         is_first = _without_gradients(task_graph, place)
-    listed = listed[np.lexsort((listed, ~is_first[listed], place[listed], device[listed]))]
+    for key in (~is_first, place, device):
+        listed = listed[grouped(key[listed], int(key.max(initial=0)) + 1)[1]]
     following = np.full(len(task_graph), -1)
     is_same = device[listed[:-1]] == device[listed[1:]]
     late = NOBODY
@@ -259,11 +260,11 @@ def _places(task_graph: TaskGraph, pipeline: Pipeline, schedule: Schedule) -> Ar
     columns = np.stack([task_graph.device, pipeline.phase, pipeline.stage, pipeline.part])
     columns = columns[:, staged]
     ends = columns.max(axis=1, initial=0) + 1
-    keys, of_row = np.unique(np.ravel_multi_index(tuple(columns), ends), return_inverse=True)
+    of_rows = np.ravel_multi_index(tuple(columns), ends)
+    keys = distinct(of_rows.copy())
+    positions = _positions(np.stack(np.unravel_index(keys, ends), axis=1), pipeline, schedule)
     place = np.full(len(task_graph), -1)
-    place[staged] = _positions(np.stack(np.unravel_index(keys, ends), axis=1), pipeline, schedule)[
-        of_row.reshape(-1)
-    ]
+    place[staged] = positions[np.searchsorted(keys, of_rows)]
     return place
 
 

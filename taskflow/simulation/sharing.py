@@ -7,11 +7,12 @@ from collections.abc import Iterator
 import numpy as np
 
 from taskflow.core.columns import Array, pointers, spread
+from taskflow.core.grouping import turned
 from taskflow.core.start_rule import HOP
 from taskflow.machine import MachineModel
 from taskflow.tasks.agenda import NONE
 from taskflow.tasks.exchange import Exchange
-from taskflow.tasks.fair import Loads, Successors, fair_pass, turn_round
+from taskflow.tasks.fair import Loads, Successors, fair_pass
 from taskflow.tasks.streams import find_queues, follows, ports_of
 from taskflow.tasks.task_graph import JOINED, STREAMS, Kind, TaskGraph
 from taskflow.tasks.tax import Tax, make_tax
@@ -39,9 +40,10 @@ def schedule_fairly(
 def find_waits(task_graph: TaskGraph) -> Successors:
     """Rows wait for what they depend on, and for the row before them on every queue."""
     before, after = follows(*find_queues(task_graph))
-    waiting = task_graph.waiting_row
-    pairs = np.concatenate([task_graph.dep_row, before]), np.concatenate([waiting, after])
-    return turn_round(len(task_graph), *pairs)
+    followers = turned(task_graph.dep_ptr, task_graph.dep_row, before, after)
+    missing = np.bincount(after, minlength=len(task_graph))
+    missing += np.diff(task_graph.dep_ptr)
+    return Successors(*followers, missing)
 
 
 def find_loads(task_graph: TaskGraph, seconds: Array) -> Loads:

@@ -66,14 +66,14 @@ def _of_representatives(task_graph: TaskGraph, costs: CostModel) -> Timeline:
     assert peers is not None
     plan = plan_memory(task_graph, is_predicted=True)
     waiting = with_reuse(task_graph, plan)
-    taken = costs.of_calls(task_graph, costs.seconds_of_representatives(task_graph, table_seconds))
-    start, end = fair_pass(find_waits(waiting), loads, taken, find_tax(waiting))
     needed = needed_bytes(task_graph, plan)
-    last = float(end.max(initial=0.0))
     of_all = peers.orbits.representative[peers.orbits.of]
     lacking = shortage(task_graph, plan, needed)
-    seconds = last + task_graph.machine.step_seconds
     kept = plan.host_bytes[of_all]
+    del plan  # as large as the rows
+    taken = costs.of_calls(task_graph, costs.seconds_of_representatives(task_graph, table_seconds))
+    start, end = fair_pass(find_waits(waiting), loads, taken, find_tax(waiting))
+    seconds = float(end.max(initial=0.0)) + task_graph.machine.step_seconds
     return Timeline(waiting, start, end, seconds, needed[of_all], lacking, kept)
 
 

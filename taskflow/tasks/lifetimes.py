@@ -17,7 +17,7 @@ from dataclasses import replace
 import numpy as np
 
 from taskflow.core.compiling import tiered
-from taskflow.core.grouping import grouped
+from taskflow.core.grouping import grouped, turned
 from taskflow.tasks.calls import calls_of
 from taskflow.tasks.reuse import Columns, folded
 from taskflow.tasks.streams import follows
@@ -26,18 +26,19 @@ from taskflow.tasks.task_graph import STREAMS, Array, TaskGraph
 AT_ONCE = 16  # devices of which all clocks are held at a time
 
 
-def lifetimes_by_order(task_graph: TaskGraph, receive: Array) -> tuple[Array, Array, Array]:
+def lifetimes_by_order(
+    task_graph: TaskGraph, receive: Array, other_uses: Columns
+) -> tuple[Array, Array, Array]:
     """First and last row of every instance, and whether it persists.
 
-    `receive` are the rows before which receives are posted; who is never used begins after all rows and ends before.
+    `receive` are the rows before which receives are posted, `other_uses` those of `uses_beside`; who is never used
+    begins after all rows and ends before.
     """
     count = len(task_graph.instance_region)
     rows = len(task_graph)
     first = np.full(count, rows, np.int64)
     last = np.full(count, -1, np.int64)
-    row, instance = _uses(task_graph)
-    np.minimum.at(first, instance, row)
-    np.maximum.at(last, instance, row)
+    _widen(task_graph.arg_ptr, task_graph.arg_instance, *other_uses, first, last)
     transfers = np.flatnonzero(task_graph.is_transfer)
     np.minimum.at(
         first, task_graph.arg_instance[task_graph.arg_ptr[transfers] + 1], receive[transfers]
@@ -50,85 +51,119 @@ def lifetimes_by_order(task_graph: TaskGraph, receive: Array) -> tuple[Array, Ar
     return first, last, persistent
 
 
-def wait_free_lifetimes(task_graph: TaskGraph, first: Array, last: Array) -> Columns:
+def wait_free_lifetimes(
+    task_graph: TaskGraph, first: Array, last: Array, other_uses: Columns
+) -> Columns:
     """Those of `lifetimes_by_order`, made wait-free, in half rows: 2k is row k, and 2k + 1 the time until row k + 1."""
     graph = task_graph
     rows = len(task_graph)
     devices = len(task_graph.machine.devices)
     computing = np.where(graph.first_stream < devices, graph.first_stream, -1)
-    row, instance = _uses(graph)
-    device = graph.instance_device[instance]
     first = 2 * first
     last = 2 * last
-    is_own = computing[row] == device
-    for bound, best in ((first, np.minimum), (last, np.maximum)):
-        best.at(bound, instance[is_own], 2 * row[is_own])
-    row = row[~is_own]
-    instance = instance[~is_own]
-    device = device[~is_own]
-    before, after = _edges(graph)
-    begun = _last_over(before, after, computing, row, device)
-    before, after = rows - 1 - after, rows - 1 - before  # the same backwards
-    heard = rows - 1 - _last_over(before, after, computing[::-1].copy(), rows - 1 - row, device)
+    args = graph.arg_ptr, graph.arg_instance
+    row, instance = _used_elsewhere(*args, *other_uses, computing, graph.instance_device)
+    device = graph.instance_device[instance]
+    ptr, follower = turned(graph.dep_ptr, graph.dep_row, *_next_on_streams(graph))
+    begun = _last_over(*turned(ptr, follower), computing, row, device)
+    ptr, follower = len(follower) - ptr[::-1], rows - 1 - follower[::-1]  # the same backwards
+    heard = _last_over(ptr, follower, computing[::-1].copy(), rows - 1 - row, device)
+    heard = rows - 1 - heard
     np.minimum.at(first, instance, np.maximum(2 * begun + 1, 0))
     np.maximum.at(last, instance, 2 * heard - 1)
     return first, last
 
 
-def _uses(task_graph: TaskGraph) -> Columns:
-    """Rows and the instances that they use: arguments, and sources of copies that a fold may read itself.
+def uses_beside(task_graph: TaskGraph) -> Columns:
+    """Rows and the instances that they use beside their arguments: sources of copies that a fold may read itself.
 
-    What a row of a call uses, the first and the last one do.
+    What a row of a call uses, the first and the last one do. An instance may be -1.
     """
     graph = task_graph
     (fold, _) = folded(task_graph)
     copies = np.flatnonzero(fold >= 0)
-    row = graph.arg_row
-    argument = graph.arg_instance
-    uses = [(row, argument)]
-    if len(copies):
-        uses.append((fold[copies], argument[graph.arg_ptr[copies]]))
+    uses = [(fold[copies], graph.arg_instance[graph.arg_ptr[copies]])]
     if graph.bucket_bytes:
         first, last = calls_of(graph)
+        row = graph.arg_row
         called = np.flatnonzero((first < last)[row])
-        uses += [(end[row[called]], argument[called]) for end in (first, last)]
-    if len(uses) > 1:
-        row, argument = (np.concatenate(column) for column in zip(*uses, strict=True))
-    is_there = argument >= 0
-    return (row, argument) if is_there.all() else (row[is_there], argument[is_there])
+        uses += [(end[row[called]], graph.arg_instance[called]) for end in (first, last)]
+    row, instance = (np.concatenate(column) for column in zip(*uses, strict=True))
+    return row, instance
 
 
-def _edges(task_graph: TaskGraph) -> Columns:
-    """Rows, and rows that wait for them: by a dependence, or as the next ones on a stream of a device."""
+@tiered
+def _widen(
+    ptr: Array, argument: Array, row: Array, instance: Array, first: Array, last: Array
+) -> None:
+    """Lives from `first` to `last` become as long as uses need: rows of arguments, and pairs of rows and instances."""
+    for k in range(len(ptr) - 1):
+        for i in argument[ptr[k] : ptr[k + 1]]:
+            if i >= 0:
+                first[i] = min(first[i], k)
+                last[i] = max(last[i], k)
+    for k in range(len(row)):
+        if instance[k] >= 0:
+            first[instance[k]] = min(first[instance[k]], row[k])
+            last[instance[k]] = max(last[instance[k]], row[k])
+
+
+@tiered
+def _used_elsewhere(
+    ptr: Array, argument: Array, row: Array, instance: Array, computing: Array, device: Array
+) -> Columns:
+    """The uses by rows that do not compute on the device of the instance; see `_widen`."""
+    count = 0
+    user = np.empty(len(ptr), np.int64)
+    used = np.empty(len(ptr), np.int64)
+    for k in range(len(ptr) - 1):
+        for i in argument[ptr[k] : ptr[k + 1]]:
+            if i >= 0 and device[i] != computing[k]:
+                if count == len(user):
+                    user = np.concatenate((user, user))
+                    used = np.concatenate((used, used))
+                user[count] = k
+                used[count] = i
+                count += 1
+    more = np.zeros(len(row), np.bool_)
+    for k in range(len(row)):
+        more[k] = instance[k] >= 0 and device[instance[k]] != computing[row[k]]
+    return (
+        np.concatenate((user[:count], row[more])),
+        np.concatenate((used[:count], instance[more].astype(np.int64))),
+    )
+
+
+def _next_on_streams(task_graph: TaskGraph) -> Columns:
+    """Rows, and the next ones on a stream of a device."""
     streams = task_graph.streams
-    groups = task_graph.groups.without_twins(np.unique(streams[streams >= 0]))
+    occupied = np.flatnonzero(np.bincount(streams[streams >= 0]))
+    groups = task_graph.groups.without_twins(occupied)
     row, stream = replace(task_graph, groups=groups).occupied()
     kept = stream < STREAMS * len(task_graph.machine.devices)
-    before, after = follows(row[kept], stream[kept])
-    waiting = task_graph.waiting_row
-    return np.concatenate([task_graph.dep_row, before]), np.concatenate([waiting, after])
+    return follows(row[kept], stream[kept])
 
 
-def _last_over(before: Array, after: Array, computing: Array, row: Array, device: Array) -> Array:
+def _last_over(ptr: Array, awaited: Array, computing: Array, row: Array, device: Array) -> Array:
     """For every pair of a row and a device: the last row of the device's own stream that is over when the row begins.
 
     Args:
-        before, after: pairs of rows of which the second waits for the first, and comes behind it.
+        ptr, awaited: row k waits for the rows `awaited[ptr[k] : ptr[k + 1]]`, all before it.
         computing: the device on whose own stream a row is, -1 for none.
         row, device: the pairs that are asked for.
 
     Returns:
         numbers of rows, -1 where none is.
     """
-    ptr, order = grouped(after, len(computing))
-    awaited = before[order]
     clock, makers = _shared_clocks(ptr, awaited, computing)
     needed = _needed(ptr, awaited, clock, makers, row)
     clock = (np.cumsum(needed) - 1)[clock]
     makers = makers[needed]
-    asked, place = np.unique(device, return_inverse=True)  # those of a rank are few
-    number = np.full(max(computing.max(initial=-1), asked.max(initial=-1)) + 2, -1)  # -1: of none
+    number = np.full(max(computing.max(initial=-1), device.max(initial=-1)) + 2, -1)  # -1: of none
+    number[device] = 0
+    asked = np.flatnonzero(number == 0)  # those of a rank are few
     number[asked] = np.arange(len(asked))
+    place = number[device]
     number = number[np.maximum(computing, -1)]
     last = np.empty(len(row), np.int64)
     count = len(asked)

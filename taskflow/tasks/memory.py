@@ -29,13 +29,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from taskflow.core.columns import spread
+from taskflow.core.columns import distinct, spread
 from taskflow.core.compiling import tiered
+from taskflow.core.grouping import grouped
 from taskflow.core.text import describe_memory
 from taskflow.machine import MachineModel
 from taskflow.tasks.calls import with_calls
 from taskflow.tasks.first_fit import first_fit, most_alive
-from taskflow.tasks.lifetimes import lifetimes_by_order, wait_free_lifetimes
+from taskflow.tasks.lifetimes import lifetimes_by_order, uses_beside, wait_free_lifetimes
 from taskflow.tasks.reuse import reuse_edges
 from taskflow.tasks.task_graph import Array, Kind, TaskGraph
 
@@ -100,13 +101,16 @@ def plan_memory(
     if task_graph.devices is not None:  # memory of other devices is planned with their rows
         size[~np.isin(task_graph.instance_device, task_graph.devices)] = 0
     receive = receive_rows(task_graph)
-    first, last, persistent = lifetimes_by_order(task_graph, receive)
+    other_uses = uses_beside(task_graph)
+    first, last, persistent = lifetimes_by_order(task_graph, receive, other_uses)
     devices = len(task_graph.machine.devices)
     on_host = task_graph.is_on_host
     device = task_graph.instance_device + devices * on_host  # as if hosts were devices, too
     pinned, passing = np.flatnonzero(persistent), np.flatnonzero(~persistent & (last >= 0))
     pinned = pinned[np.argsort(device[pinned], kind="stable")]
-    passing = passing[np.lexsort((first[passing], -size[passing]))]
+    passing = passing[grouped(first[passing], len(task_graph))[1]]
+    sizes = distinct(-size[passing])
+    passing = passing[grouped(np.searchsorted(sizes, -size[passing]), len(sizes))[1]]
     held = np.bincount(device[pinned], size[pinned], 2 * devices).astype(np.int64)
     offset = np.zeros(len(size), np.int64)
     offset[pinned] = (
@@ -129,12 +133,12 @@ def plan_memory(
     room = np.zeros(2 * devices, np.int64)
     room[:devices] = spendable_bytes(task_graph.machine)
     room[:devices] -= staged_bytes(task_graph) + reserved_bytes(task_graph)
-    lives = device[passing], size[passing], first[passing], last[passing]
-    least = held + most_alive(*lives, 2 * devices)
+    most = most_alive(device[passing], size[passing], first[passing], last[passing], 2 * devices)
+    least = held + most
     is_open = least < room
     is_free = np.zeros(2 * devices, np.bool_)
     if is_open.any():
-        free = wait_free_lifetimes(task_graph, first, last)
+        free = wait_free_lifetimes(task_graph, first, last, other_uses)
         most = (least + room) // 2  # whatever the tight plan takes
         longest = place(*free, most, is_open)
         is_free = is_open & (longest <= most)

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from taskflow.core.columns import Array, distinct, pointers
+from taskflow.core.columns import Array, distinct
 from taskflow.core.compiling import inner, tiered
 from taskflow.core.grouping import grouped
 from taskflow.tasks.task_graph import Kind, TaskGraph
@@ -90,12 +90,11 @@ def reuse_edges(
     queue = np.where(graph.is_communication, -1, graph.first_stream)
     is_used = np.zeros(len(offset), np.bool_)
     is_used[used] = True
-    kept = is_used[lies_in][graph.arg_instance] & (graph.arg_instance >= 0)
-    row = graph.arg_row[kept]
+    kept = np.flatnonzero(is_used[lies_in][graph.arg_instance] & (graph.arg_instance >= 0))
     instance = lies_in[graph.arg_instance[kept]]
     ptr, use = grouped(instance, len(offset))  # the arguments by instance, in row order
     uses = use, ptr
-    args = pointers(np.bincount(row, minlength=len(graph))), instance
+    args = np.searchsorted(kept, graph.arg_ptr), instance
     deps = (graph.dep_ptr, graph.dep_row)
     edges: Columns = _edges(args, uses, deps, taken, queue, folded(graph)[0])
     return edges

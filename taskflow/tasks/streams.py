@@ -105,17 +105,26 @@ class StreamTable:
         streams[crossed, 0] = self.crossing[crossing[crossed], device[crossed]]
         streams[crossed, 1 : 1 + links.shape[1]] = links
         moves = (kind == Kind.COPY) | (kind == Kind.FOLD)
+        together = np.flatnonzero(kind == Kind.COLLECTIVE)
         streams[moves, 0] = self.within[device[moves]]
         streams[kind == Kind.FEED, 0] = self.host[device[kind == Kind.FEED]]
         remote = moves & (source != device)
         ways = source[remote], device[remote]
         between = np.concatenate([self.ends(*ways), self.routes(*ways)], axis=1)
         streams[remote, : between.shape[1]] = between
-        numbers: dict[tuple[int, ...], int] = {}
-        for row in np.flatnonzero(kind == Kind.COLLECTIVE):
-            ring = self.ring(arg_device[arg_ptr[row] : arg_ptr[row + 1]])
-            streams[row] = -1
-            streams[row, 0] = -2 - numbers.setdefault(ring, len(numbers))
+        numbers = dict[tuple[int, ...], int]()
+        of_names = dict[bytes, int]()
+        ends = zip(arg_ptr[together].tolist(), arg_ptr[together + 1].tolist(), strict=True)
+        group = np.empty(len(together), np.int64)
+        for k, (begin, end) in enumerate(ends):
+            names = arg_device[begin:end]
+            number = of_names.get(key := names.tobytes())
+            if number is None:
+                number = numbers.setdefault(self.ring(names), len(numbers))
+                of_names[key] = number
+            group[k] = number
+        streams[together] = -1
+        streams[together, 0] = -2 - group
         return streams, self._table(list(numbers))
 
     def ring(self, names: Array) -> tuple[int, ...]:
@@ -271,11 +280,14 @@ def find_queues(task_graph: TaskGraph) -> tuple[Array, Array]:
     first_link = STREAMS * len(task_graph.machine.devices)
     moved = np.flatnonzero(task_graph.is_transfer)
     port, has_port = ports_of(task_graph, moved)
-    rows = np.concatenate([rows[streams < first_link], moved[has_port]])
+    kept = streams < first_link
+    rows = rows[kept]
+    streams = streams[kept]
+    if not has_port.any():
+        return rows, streams
+    rows = np.concatenate([rows, moved[has_port]])
     order = np.argsort(rows, kind="stable")
-    return rows[order], np.concatenate(
-        [streams[streams < first_link], first_link + port[has_port]]
-    )[order]
+    return rows[order], np.concatenate([streams, first_link + port[has_port]])[order]
 
 
 def follows(rows: Array, streams: Array) -> tuple[Array, Array]:

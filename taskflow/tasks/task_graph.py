@@ -20,7 +20,7 @@ from taskflow.core.columns import Array as Array
 from taskflow.core.columns import pointers, spread, taken
 from taskflow.core.errors import InternalError
 from taskflow.core.geometry import Rect
-from taskflow.core.grouping import sorted_rows
+from taskflow.core.grouping import sort_each
 from taskflow.core.text import contents
 from taskflow.graph.graph import LogicalRegion
 from taskflow.machine import MachineModel
@@ -442,13 +442,14 @@ class TaskGraph:
         if count and place.min() < 0:
             raise ValueError(f"order: is no permutation of {count} rows")
         args = np.diff(self.arg_ptr)[order]
-        dep_ptr, awaited = sorted_rows(place[self.waiting_row], place[self.dep_row], count)
-        row = np.repeat(np.arange(count), np.diff(dep_ptr))
-        if len(late := np.flatnonzero(awaited >= row)):
-            first, last = row[late[0]], awaited[row == row[late[0]]][-1]
-            raise ValueError(
-                f"order: row {order[first]} stands before row {order[last]}, for which it waits"
-            )
+        deps = np.diff(self.dep_ptr)[order]
+        awaited = place[self.dep_row[spread(self.dep_ptr[order], deps)]]
+        dep_ptr, awaited = sort_each(pointers(deps), awaited)
+        waiting = np.flatnonzero(np.diff(dep_ptr))
+        last = awaited[dep_ptr[waiting + 1] - 1]
+        if len(late := np.flatnonzero(last >= waiting)):
+            first, then = order[waiting[late[0]]], order[last[late[0]]]
+            raise ValueError(f"order: row {first} stands before row {then}, for which it waits")
         columns = {n: getattr(self, n)[order] for n in ROW_COLUMNS}
         flat = spread(self.arg_ptr[order], args)
         return replace(
