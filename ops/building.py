@@ -22,6 +22,7 @@ from taskflow import Graph, Kernel, LogicalRegion, Operator, Window
 _Options = ParamSpec("_Options")
 _Result = TypeVar("_Result")
 Regions = LogicalRegion | tuple[LogicalRegion, ...]
+_DIMENSIONS = ("", "one dimension is", "two dimensions are", "three dimensions are")
 
 
 def first(outputs: Regions) -> LogicalRegion:
@@ -219,11 +220,13 @@ def checked(
     where = f"{kind} '{name or kind}'"
     check_region(where, x, role, floating)
     if ndim and x.ndim not in ndim:
-        needed = " or ".join(map(str, ndim))
-        raise ValueError(f"{where}: '{x.name}' has shape {x.shape}, {needed} dimensions are needed")
+        raise ValueError(
+            f"{where}: '{x.name}' has shape {x.shape}, {' or '.join(map(str, ndim))} dimensions are needed"
+        )
     if x.ndim < least:
-        needed = ("", "one dimension is", "two dimensions are", "three dimensions are")[least]
-        raise ValueError(f"{where}: '{x.name}' has shape {x.shape}, at least {needed} needed")
+        raise ValueError(
+            f"{where}: '{x.name}' has shape {x.shape}, at least {_DIMENSIONS[least]} needed"
+        )
     if isinstance(eps, bool):
         raise ValueError(f"{where}: eps is {eps!r}, a positive finite number is needed")
     check_number(where, "eps", eps, "a positive finite number")

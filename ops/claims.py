@@ -81,15 +81,24 @@ def _whole(k: int, ndim: int) -> str:
 
 
 def _run(
-    ctx: Context, points: Array, *arrays: Array, function: Any, count: int, results: int
+    ctx: Context,
+    points: Array,
+    *arrays: Array,
+    function: Any,
+    count: int,
+    results: int,
 ) -> None:
     outputs = arrays[len(arrays) - results :]
     for result in outputs:
         result.fill(0)
     for item in ctx.claim(count):
-        rows = (result[item : item + 1] for result in outputs)
         try:
-            function(ctx, item, *arrays[: len(arrays) - results], *rows)
+            function(
+                ctx,
+                item,
+                *arrays[: len(arrays) - results],
+                *(result[item : item + 1] for result in outputs),
+            )
         except Exception as error:
             error.add_note(f"in item {item} of {count}")
             raise

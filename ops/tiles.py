@@ -185,7 +185,13 @@ def check_classes(what: str, t: Array, classes: int, first: int = 0) -> None:
 
 
 def take_along(
-    ctx: Context, what: str, x: Array, index: Array, y: Array, dim: int, count: int
+    ctx: Context,
+    what: str,
+    x: Array,
+    index: Array,
+    y: Array,
+    dim: int,
+    count: int,
 ) -> None:
     """y = the points of `x` along `dim` that `index` names, zero for those of all `count` that are not here."""
     check_classes(what, index, count)

@@ -147,7 +147,15 @@ def multihead_attention(
         y = memory_linear_attention(q, k, v, is_causal, f"{name}.scores", alibi=alibi)
     else:
         y = scaled_dot_product_attention(
-            q, k, v, is_causal, dropout_p, training, f"{name}.scores", mask=mask, alibi=alibi
+            q,
+            k,
+            v,
+            is_causal,
+            dropout_p,
+            training,
+            f"{name}.scores",
+            mask=mask,
+            alibi=alibi,
         )
     return project_from_heads(y, features, bias, f"{name}.out")
 

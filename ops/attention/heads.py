@@ -142,7 +142,12 @@ def _dx(ctx: Context, gy: Array, weight: Array, gx: Array, *, summed: str) -> No
 
 @partial(Kernel, is_captured=True, takes_mixed_on_cuda=True, accumulates=True)
 def _gradient_parameters(
-    ctx: Context, gy: Array, x: Array, gweight: Array, *gbias: Array, summed: str
+    ctx: Context,
+    gy: Array,
+    x: Array,
+    gweight: Array,
+    *gbias: Array,
+    summed: str,
 ) -> None:
     left = matrix(ctx, "gy", gy, _MADE[summed])
     right = matrix(ctx, "x", x, _READ[summed])

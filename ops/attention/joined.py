@@ -281,14 +281,24 @@ def _parts(rows: Array, seen: Array) -> tuple[Array, Array, Array]:
 
 @partial(Kernel, takes_mixed=True)
 def _attend_on_gpu(
-    ctx: Context, rows: Array, seen: Array, y: Array, statistics: Array, **options: Any
+    ctx: Context,
+    rows: Array,
+    seen: Array,
+    y: Array,
+    statistics: Array,
+    **options: Any,
 ) -> None:
     gpu_attention.forward(ctx, *_parts(rows, seen), y, statistics, **options)
 
 
 @partial(Kernel, float32_outputs=(1,), cuda=_attend_on_gpu, work="attention")
 def _attend(
-    ctx: Context, rows: Array, seen: Array, y: Array, statistics: Array, **options: Any
+    ctx: Context,
+    rows: Array,
+    seen: Array,
+    y: Array,
+    statistics: Array,
+    **options: Any,
 ) -> None:
     forward(ctx, *_parts(rows, seen), y, statistics, **options)
 
@@ -298,11 +308,19 @@ def _write_gradients(ctx: Context, kernel: Kernel, arrays: Sequence[Array], opti
     rows, seen, g = arrays[-3:]
     begin = ctx.rect(3).lo[1] - ctx.rect(4).lo[1]
     end = begin + rows.shape[1]
-    for others in (g[:, :begin, 0], g[:, end:, 0]):
-        if others.size:
-            ctx.xp.copyto(others, 0)
-    made = g[:, begin:end, 0], g[:, :, 1], g[:, :, 2]
-    kernel(ctx, *arrays[:-3], *_parts(rows, seen), *made, **options)
+    if begin:
+        ctx.xp.copyto(g[:, :begin, 0], 0)
+    if end < g.shape[1]:
+        ctx.xp.copyto(g[:, end:, 0], 0)
+    kernel(
+        ctx,
+        *arrays[:-3],
+        *_parts(rows, seen),
+        g[:, begin:end, 0],
+        g[:, :, 1],
+        g[:, :, 2],
+        **options,
+    )
 
 
 @partial(Kernel, takes_mixed=True)

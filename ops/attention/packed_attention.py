@@ -197,7 +197,13 @@ def _forward_by(
 
 
 def _of_document(
-    rows: slice, seen: slice, q: Array, k: Array, v: Array, y: Array, statistics: Array
+    rows: slice,
+    seen: slice,
+    q: Array,
+    k: Array,
+    v: Array,
+    y: Array,
+    statistics: Array,
 ) -> tuple[Array, ...]:
     return q[None, rows], k[None, seen], v[None, seen], y[None, rows], statistics[None, :, rows]
 

@@ -370,7 +370,6 @@ def _gradients_by(
     is_first: bool,
 ) -> None:
     """Add to the gradients of queries; those of keys and values are of this round, by the statistics of all."""
-    """Add to the gradients of queries; those of keys and values are of this round, by the statistics of all."""
     inputs = arrays[:6]
     kept = arrays[6:-2]
     for rows, seen, told in _pairs(ctx, 3, blocks, sizes):
@@ -394,7 +393,14 @@ def _gradients_by(
 
 
 def _of_pair(
-    rows: slice, seen: slice, gy: Array, y: Array, statistics: Array, q: Array, k: Array, v: Array
+    rows: slice,
+    seen: slice,
+    gy: Array,
+    y: Array,
+    statistics: Array,
+    q: Array,
+    k: Array,
+    v: Array,
 ) -> tuple[Array, ...]:
     by_query = gy[:, rows], y[:, rows], statistics[:, :, rows], q[:, rows]
     return *by_query, k[:, seen], v[:, seen]

@@ -79,7 +79,13 @@ def _lay_out(target: Array, labels: int, blank: int, label: Array, skips: Array)
 
 @njit(nogil=True)
 def _go_on(
-    pm: Array, pe: Array, label: Array, skips: Array, last: int, am: Array, ae: Array
+    pm: Array,
+    pe: Array,
+    label: Array,
+    skips: Array,
+    last: int,
+    am: Array,
+    ae: Array,
 ) -> None:
     """Of every frame and state: the sum over alignments that are there, this frame's label included."""
     am[:, :2] = 0
@@ -100,7 +106,13 @@ def _go_on(
 
 @njit(nogil=True)
 def _go_back(
-    pm: Array, pe: Array, label: Array, skips: Array, last: int, bm: Array, be: Array
+    pm: Array,
+    pe: Array,
+    label: Array,
+    skips: Array,
+    last: int,
+    bm: Array,
+    be: Array,
 ) -> None:
     """From the sums over what follows a frame, of every state, to those of the frame before.
 
@@ -135,7 +147,13 @@ def _end(m: Any, e: Any, last: int) -> Any:
 
 @njit(nogil=True, error_model="numpy")
 def losses(
-    x: Array, targets: Array, frames: Array, labels: Array, blank: int, loss: Array, gx: Array
+    x: Array,
+    targets: Array,
+    frames: Array,
+    labels: Array,
+    blank: int,
+    loss: Array,
+    gx: Array,
 ) -> None:
     """-log of the probability of each target, and its gradient; infinite, with a gradient of NaN, if it cannot be.
 

@@ -56,7 +56,13 @@ def top_k_gradient(gweights: Array, choices: Array, p: Array, normalize: bool, g
 
 @njit(nogil=True)
 def fill_slots(
-    choices: Array, groups: int, capacity: int, first: int, starts: Array, used: Array, slots: Array
+    choices: Array,
+    groups: int,
+    capacity: int,
+    first: int,
+    starts: Array,
+    used: Array,
+    slots: Array,
 ) -> None:
     """Give every choice (n, k) of `groups` equal groups the next free place of its expert, first choices first.
 
@@ -109,7 +115,12 @@ def sort_choices(choices: Array, first: int, starts: Array, slots: Array) -> Non
 
 @njit(nogil=True)
 def clip_starts(
-    starts: Array, group_rows: int, low: int, high: int, first: int, borders: Array
+    starts: Array,
+    group_rows: int,
+    low: int,
+    high: int,
+    first: int,
+    borders: Array,
 ) -> None:
     """borders[group, e] = where the rows of expert `first` + e begin among `low` to `high`, counted from there.
 
@@ -188,7 +199,13 @@ def gather(
 
 @njit(nogil=True)
 def gather_products(
-    gy: Array, experts: Array, slots: Array, expert_lo: int, place_lo: int, places: int, out: Array
+    gy: Array,
+    experts: Array,
+    slots: Array,
+    expert_lo: int,
+    place_lo: int,
+    places: int,
+    out: Array,
 ) -> None:
     """out = gy · experts[slot], zero for a slot outside of the tile: the gradient of the weights of `gather`."""
     for row in range(slots.shape[0]):

@@ -62,7 +62,12 @@ def cross_entropy(y: Array, t: Array, row: Array, levels: Array) -> float:
 
 @njit(nogil=True, error_model="numpy", fastmath=_CONTRACT)
 def cross_entropy_gradient(
-    scale: float, y: Array, levels: Array, t: Array, classes: int, gy: Array
+    scale: float,
+    y: Array,
+    levels: Array,
+    t: Array,
+    classes: int,
+    gy: Array,
 ) -> None:
     """gy = scale (exp(y - level) - 1 at t), 0 behind the classes."""
     for r in range(gy.shape[0]):
@@ -179,7 +184,13 @@ def scale_and_mask(scores: Array, scale: float, seen: int) -> None:
 
 @njit(nogil=True, error_model="numpy", fastmath=_CONTRACT)
 def layer_norm(
-    x: Array, weight: Array, bias: Array, y: Array, mean: Array, scale: Array, eps: float
+    x: Array,
+    weight: Array,
+    bias: Array,
+    y: Array,
+    mean: Array,
+    scale: Array,
+    eps: float,
 ) -> None:
     """y = (x - mean) scale weight + bias, scale = 1 / sqrt(var + eps), row by row."""
     number = x.dtype.type
@@ -196,7 +207,12 @@ def layer_norm(
 
 @njit(nogil=True, error_model="numpy", fastmath=_CONTRACT)
 def layer_norm_gradient(
-    gy: Array, x: Array, mean: Array, scale: Array, weight: Array, gx: Array
+    gy: Array,
+    x: Array,
+    mean: Array,
+    scale: Array,
+    weight: Array,
+    gx: Array,
 ) -> None:
     """gx = scale (g - mean(g) - x̂ mean(g x̂)) with g = gy weight, means over the row."""
     number = x.dtype.type
@@ -215,7 +231,12 @@ def layer_norm_gradient(
 
 @njit(nogil=True, error_model="numpy", fastmath=_CONTRACT)
 def layer_norm_sums(
-    gy: Array, x: Array, mean: Array, scale: Array, gweight: Array, gbias: Array
+    gy: Array,
+    x: Array,
+    mean: Array,
+    scale: Array,
+    gweight: Array,
+    gbias: Array,
 ) -> None:
     """gweight = sum over rows of gy x̂, gbias = that of gy."""
     gweight[:] = 0

@@ -84,7 +84,13 @@ def take_rows(x: Array, first: int, index: Array, y: Array) -> None:
 
 @njit(nogil=True, fastmath={"contract"})
 def products(
-    gy: Array, first: int, targets: Array, x: Array, at: int, sources: Array, y: Array
+    gy: Array,
+    first: int,
+    targets: Array,
+    x: Array,
+    at: int,
+    sources: Array,
+    y: Array,
 ) -> None:
     """y[k, h] = gy[targets[k], h] . x[sources[k], h], over features."""
     for k in range(y.shape[0]):
@@ -147,7 +153,13 @@ def add_to_rows(gy: Array, index: Array, first: int, y: Array) -> None:
 
 @njit(nogil=True)
 def largest_gradient(
-    gy: Array, y: Array, m: Array, targets: Array, vertex: int, first: int, gm: Array
+    gy: Array,
+    y: Array,
+    m: Array,
+    targets: Array,
+    vertex: int,
+    first: int,
+    gm: Array,
 ) -> None:
     """gm = gy over the number of edges whose message is the largest y, for these; 0 for others."""
     begin = 0

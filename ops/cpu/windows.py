@@ -16,7 +16,12 @@ _Pair = tuple[int, int]  # of the vertical and the horizontal window
 
 @njit(nogil=True)
 def to_columns(
-    x: Array, columns: Array, top: int, left: int, stride: _Pair, dilation: _Pair
+    x: Array,
+    columns: Array,
+    top: int,
+    left: int,
+    stride: _Pair,
+    dilation: _Pair,
 ) -> None:
     """columns[g, n, h, w, i, j, c] = what position (i, j) of window (h, w) reads of channel c of group g of `x`."""
     groups, images, height, width, kh, kw, channels = columns.shape
@@ -41,7 +46,12 @@ def to_columns(
 
 @njit(nogil=True)
 def add_columns(
-    columns: Array, x: Array, top: int, left: int, stride: _Pair, dilation: _Pair
+    columns: Array,
+    x: Array,
+    top: int,
+    left: int,
+    stride: _Pair,
+    dilation: _Pair,
 ) -> None:
     """The transpose of `to_columns`: every column is added to `x` where it was read."""
     groups, images, height, width, kh, kw, channels = columns.shape
@@ -62,7 +72,15 @@ def add_columns(
 
 @njit(nogil=True)
 def max_pool(
-    x: Array, y: Array, index: Array, top: int, left: int, kh: int, kw: int, sh: int, sw: int
+    x: Array,
+    y: Array,
+    index: Array,
+    top: int,
+    left: int,
+    kh: int,
+    kw: int,
+    sh: int,
+    sw: int,
 ) -> None:
     """Maximum and its position, row-major in its window, for every window of `x`; padding is minus infinity.
 
@@ -96,7 +114,15 @@ def max_pool(
 
 @njit(nogil=True)
 def max_pool_gradient(
-    gy: Array, index: Array, gx: Array, top: int, left: int, kh: int, kw: int, sh: int, sw: int
+    gy: Array,
+    index: Array,
+    gx: Array,
+    top: int,
+    left: int,
+    kh: int,
+    kw: int,
+    sh: int,
+    sw: int,
 ) -> None:
     """Add each gradient where its maximum stood."""
     for n in range(gy.shape[0]):

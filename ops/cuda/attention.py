@@ -263,7 +263,12 @@ def _first(ctx: Context, query: int, is_causal: bool) -> int | None:
 
 
 def _blocks(
-    ctx: Context, q: Array, k: Array, dtype: DTypeLike, count: int, first: int | None
+    ctx: Context,
+    q: Array,
+    k: Array,
+    dtype: DTypeLike,
+    count: int,
+    first: int | None,
 ) -> Iterator[_Block]:
     """Some queries at a time, the last ones first, with `count` arrays of `dtype` and of that of `q`."""
     queries = q.shape[2]
@@ -320,13 +325,11 @@ def _forward_by_library(
     mask, keys = _mask(ctx, 0, is_causal)
     if mask is None:
         return False
-    inputs = [_heads(q), _heads(k[:, :keys]), _heads(v[:, :keys])]
-    outputs = [_heads(y), statistics[..., None]]
     return bool(
         ctx.library(
             "attention",
-            inputs,
-            outputs,
+            [_heads(q), _heads(k[:, :keys]), _heads(v[:, :keys])],
+            [_heads(y), statistics[..., None]],
             scale=scale,
             mask=mask,
         )

@@ -31,15 +31,15 @@ def losses(
         ctx.xp.copyto(whole[-1], a, casting="unsafe")
     alphas = ctx.scratch("alphas", (batch, length, states), "float64")
     rest = ctx.scratch("rest", (batch, length + 3 * states), "float64")  # of frames, and of states
-    numbers = length, classes, targets.shape[1], blank
-    name = f"ctc_{widest(logits, gx)}"
-    inputs, outputs = [logits, *whole], [loss, gx, alphas, rest]
     launch(
         ctx,
         CTC,
-        name,
+        f"ctc_{widest(logits, gx)}",
         batch * BLOCK,
-        inputs,
-        outputs,
-        *numbers,
+        [logits, *whole],
+        [loss, gx, alphas, rest],
+        length,
+        classes,
+        targets.shape[1],
+        blank,
     )

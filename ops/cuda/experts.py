@@ -15,7 +15,13 @@ _ONES: Sequence[Array | int] = (0,)  # a null pointer stands for weights of one,
 
 @partial(Kernel, takes_mixed=True)
 def top_k(
-    ctx: Context, p: Array, weights: Array, choices: Array, *, normalize: bool, threshold: float
+    ctx: Context,
+    p: Array,
+    weights: Array,
+    choices: Array,
+    *,
+    normalize: bool,
+    threshold: float,
 ) -> None:
     """See `gate.top_k_gate`."""
     count = weights.size // weights.shape[-1]
@@ -36,7 +42,13 @@ def top_k(
 
 @partial(Kernel, takes_mixed=True)
 def top_k_gradient(
-    ctx: Context, gweights: Array, choices: Array, p: Array, gp: Array, *, normalize: bool
+    ctx: Context,
+    gweights: Array,
+    choices: Array,
+    p: Array,
+    gp: Array,
+    *,
+    normalize: bool,
 ) -> None:
     """See `gate.top_k_gate`."""
     count = gp.size // gp.shape[-1]
@@ -146,7 +158,13 @@ def gather(ctx: Context, x: Array, slots: Array, *rest: Array, places: int) -> N
 
 @partial(Kernel, takes_mixed=True)
 def gather_products(
-    ctx: Context, gy: Array, x: Array, slots: Array, out: Array, *, places: int
+    ctx: Context,
+    gy: Array,
+    x: Array,
+    slots: Array,
+    out: Array,
+    *,
+    places: int,
 ) -> None:
     """See `dispatch.combine`."""
     shape = by_experts(x).shape[:2]
@@ -198,20 +216,25 @@ def rows_linear(
     low = ctx.rect(0).lo[0]
     (experts, out, wide) = weight.shape
     strides = (1, wide) if is_turned else (wide, 1)
-    numbers = low, low // group_rows, ctx.rect(1).lo[0], experts, starts.shape[-1], group_rows
     has_bias = bias and ctx.interval(summed)[0] == 0
-    inputs = [x, weight, bias[0] if has_bias else 0, starts]
-    shape = x.shape[-1], y.shape[-1], out * wide, *strides, y.size
-    name = f"rows_linear_{widest(x, weight, y)}"
     launch(
         ctx,
         EXPERTS,
-        name,
+        f"rows_linear_{widest(x, weight, y)}",
         y.size,
-        inputs,
+        [x, weight, bias[0] if has_bias else 0, starts],
         [y],
-        *numbers,
-        *shape,
+        low,
+        low // group_rows,
+        ctx.rect(1).lo[0],
+        experts,
+        starts.shape[-1],
+        group_rows,
+        x.shape[-1],
+        y.shape[-1],
+        out * wide,
+        *strides,
+        y.size,
     )
 
 

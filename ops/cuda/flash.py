@@ -48,7 +48,6 @@ def forward(
     heads = _beside(ctx, q, k, v)
     kept = work_array(ctx, "statistics", statistics)
     (out,) = _places(ctx, heads[0], y)
-    numbers = _numbers(ctx, 0, q, k, v, is_causal)
     kind = _kind(ctx, q, v)
     _launch(
         ctx,
@@ -56,7 +55,7 @@ def forward(
         kind,
         _blocks(q, tile_shape(*kind)[0]),
         [*heads, out, kept],
-        numbers,
+        _numbers(ctx, 0, q, k, v, is_causal),
         scale,
     )
     _deliver(ctx, [out], [y])
@@ -148,7 +147,12 @@ def _deliver(ctx: Context, made: Sequence[Array], outputs: Sequence[Array]) -> N
 
 
 def _numbers(
-    ctx: Context, query: int, q: Array, k: Array, v: Array, is_causal: bool
+    ctx: Context,
+    query: int,
+    q: Array,
+    k: Array,
+    v: Array,
+    is_causal: bool,
 ) -> tuple[int, ...]:
     """What the kernels are told of heads; the queries are argument number `query`."""
     first = ctx.rect(query).lo[1] - ctx.rect(query + 1).lo[1]
@@ -168,14 +172,11 @@ def _launch(
     heads = [a for a in arrays if a.ndim == 4]
     steps = [a.strides[d] // a.itemsize for a in heads for d in range(3)]
     numbers = *steps, *numbers, int(all(_is_even(ctx, a) for a in heads))
-    places = [origin(a) if a.ndim == 4 else a for a in arrays]
-    name = f"flash_{kernel}_{kind[0]}"
-    threads = blocks * _THREADS
     ctx.launch(
         flash_source(*kind),
-        name,
-        threads,
-        *places,
+        f"flash_{kernel}_{kind[0]}",
+        blocks * _THREADS,
+        *(origin(a) if a.ndim == 4 else a for a in arrays),
         *numbers,
         scale,
         block=_THREADS,

@@ -46,8 +46,6 @@ def forward(
     cols, depth = _tile(x.dtype.name, outs, weight.shape[3])
     blocks = -(-prod(y.shape[:3]) // _ROWS) * groups * -(-outs // cols)
     row = 0 if bias is None else contiguous(ctx, "bias", in_dtype(ctx, "cast", bias, x.dtype))
-    arrays = x, weight, row, y
-    numbers = _shape(x, y, windows, corner, groups)
     flags = _is_even(ctx, x, weight.shape[3]), _is_even(ctx, weight, weight.shape[3])
     _launch(
         ctx,
@@ -55,8 +53,8 @@ def forward(
         _kind(ctx, x),
         (cols, depth),
         blocks,
-        arrays,
-        (*numbers, is_rectified, *flags),
+        (x, weight, row, y),
+        (*_shape(x, y, windows, corner, groups), is_rectified, *flags),
     )
 
 
@@ -76,7 +74,6 @@ def gradient_x(
     kinds = windows[0].stride * windows[1].stride
     pixels = gx.shape[0] * prod(-(-n // w.stride) for n, w in zip(gx.shape[1:3], windows))
     blocks = -(-pixels // _ROWS) * kinds * groups * -(-ins // cols)
-    numbers = _shape(gx, gy, windows, corner, groups)
     flags = _is_even(ctx, gy, outs), _is_even(ctx, weight, ins)
     _launch(
         ctx,
@@ -85,7 +82,7 @@ def gradient_x(
         (cols, depth),
         blocks,
         (gy, weight, gx),
-        (*numbers, *flags),
+        (*_shape(gx, gy, windows, corner, groups), *flags),
     )
 
 
@@ -113,17 +110,15 @@ def gradient_weight(
     sums = gweight.dtype if gweight.dtype.itemsize > 2 else "float32"
     is_direct = number == 1 and gweight.dtype == sums
     parts = gweight if is_direct else ctx.scratch("parts", (number, *gweight.shape), sums)
-    numbers = _shape(x, gy, windows, corner, groups)
     flags = _is_even(ctx, gy, outs), _is_even(ctx, x, ins)
-    arrays, numbers = (gy, x, parts), (*numbers, split, *flags)
     _launch(
         ctx,
         "slopes_of_weight",
         _kind(ctx, x),
         (cols, depth),
         tiles * number,
-        arrays,
-        numbers,
+        (gy, x, parts),
+        (*_shape(x, gy, windows, corner, groups), split, *flags),
     )
     if not is_direct:
         text = kernel_source("slopes_of_weight", gweight.dtype.name, cols, depth)

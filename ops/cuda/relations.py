@@ -128,7 +128,12 @@ def add_to_rows(ctx: Context, gy: Array, index: Array, y: Array) -> None:
 
 @partial(Kernel, takes_mixed=True)
 def largest_gradient(
-    ctx: Context, gy: Array, y: Array, m: Array, targets: Array, gm: Array
+    ctx: Context,
+    gy: Array,
+    y: Array,
+    m: Array,
+    targets: Array,
+    gm: Array,
 ) -> None:
     """The gradient of the largest message."""
     first = ctx.rect(4).lo[0] - ctx.rect(2).lo[0]

@@ -116,7 +116,13 @@ def _gradients(
 
 @partial(Kernel, takes_mixed=True)
 def row_sums(
-    ctx: Context, gy: Array, x: Array, mean: Array, scale: Array, gweight: Array, gbias: Array
+    ctx: Context,
+    gy: Array,
+    x: Array,
+    mean: Array,
+    scale: Array,
+    gweight: Array,
+    gbias: Array,
 ) -> None:
     """See `layer_norm`; as many parts as keep the GPU busy, of some rows at least."""
     if not gbias.size:
@@ -210,7 +216,14 @@ def softmax_gradient(ctx: Context, gy: Array, y: Array, gx: Array, *, dim: int) 
 
 @partial(Kernel, takes_mixed=True)
 def cross_entropy(
-    ctx: Context, y: Array, t: Array, loss: Array, levels: Array, *, classes: int, count: int
+    ctx: Context,
+    y: Array,
+    t: Array,
+    loss: Array,
+    levels: Array,
+    *,
+    classes: int,
+    count: int,
 ) -> None:
     """See `softmax_cross_entropy`; a class out of range makes the loss NaN."""
     losses = ctx.scratch("losses", (t.size,), loss.dtype)
@@ -373,7 +386,13 @@ def share_below(ctx: Context, before: Array, share: Array, *, k: int, count: int
 
 @partial(Kernel, takes_mixed=True)
 def in_order(
-    ctx: Context, x: Array, values: Array, indices: Array, *, dim: int, largest: bool
+    ctx: Context,
+    x: Array,
+    values: Array,
+    indices: Array,
+    *,
+    dim: int,
+    largest: bool,
 ) -> None:
     """See `extremes.topk`; for each of the `k` the row is read once."""
     read, values, indices = (last(a, dim) for a in (x, values, indices))
@@ -393,7 +412,13 @@ def in_order(
 
 @partial(Kernel, takes_mixed=True)
 def points_behind(
-    ctx: Context, x: Array, largest: Array, behind: Array, *, dim: int, extent: int
+    ctx: Context,
+    x: Array,
+    largest: Array,
+    behind: Array,
+    *,
+    dim: int,
+    extent: int,
 ) -> None:
     """See `extremes.argmax`."""
     numbers = ctx.rect(0).lo[dim], x.shape[dim], extent

@@ -67,7 +67,12 @@ def look_up_gradient(ctx: Context, indices: Array, gy: Array, gweight: Array) ->
 
 
 def scatter_add(
-    ctx: Context, gradients: Array, index: Array, lo: int, table: Array, bag: int = 1
+    ctx: Context,
+    gradients: Array,
+    index: Array,
+    lo: int,
+    table: Array,
+    bag: int = 1,
 ) -> None:
     """See `ops.tables.embedding.scatter_add`; each row of `gradients` is added for `bag` indices."""
     if index.size and table.size:
@@ -129,7 +134,12 @@ def update_rows(
 
 
 def _sum_segments(
-    ctx: Context, kind: str, name: str, arrays: Sequence[Array], rows: int, bag: int
+    ctx: Context,
+    kind: str,
+    name: str,
+    arrays: Sequence[Array],
+    rows: int,
+    bag: int,
 ) -> None:
     """Sums of the gradients of equal rows: `arrays` are the gradients, the sorted keys, and where the sums go."""
     gradients, keys, out = arrays
@@ -216,7 +226,13 @@ def gather(ctx: Context, x: Array, index: Array, y: Array, *, count: int, dim: i
 
 @partial(Kernel, takes_mixed=True)
 def right_scores(
-    ctx: Context, y: Array, t: Array, right: Array, *, what: str, classes: int
+    ctx: Context,
+    y: Array,
+    t: Array,
+    right: Array,
+    *,
+    what: str,
+    classes: int,
 ) -> None:
     """See `metrics.accuracy`."""
     gather_along(ctx, y, t, right, y.ndim - 1, classes)

@@ -198,12 +198,12 @@ class Convolution:
         **options: Any,
     ) -> LogicalRegion:
         """y = x * weight + bias; its `extents` are needed where windows leave several possible."""
-        o = self.channels[1]
         (read, made, _) = self.axes
-        bias_terms = f", {o}" * len(bias)
+        image = f"n {self.channels[0]} {term(read)}"
         return self._launch(
             name,
-            f"n {self.channels[0]} {term(read)}, {self._weight}{bias_terms} -> n {o} {term(made)}",
+            f"{', '.join([image, self._weight, *self.channels[1:] * len(bias)])} -> "
+            f"n {self.channels[1]} {term(made)}",
             [x, weight, *bias],
             kernels.convolve,
             sizes=dict(zip(made, extents)),
@@ -222,10 +222,9 @@ class Convolution:
         """The gradient of x from that of y; the extents of x are `extents`."""
         (_, made, back) = self.axes
         put_back = (replace(w, transposed=True) for w in self.windows)
-        read = f"n {self.channels[1]} {term(back)}, {self._weight}"
         return self._launch(
             name,
-            f"{read} -> n {self.channels[0]} {term(made)}",
+            f"n {self.channels[1]} {term(back)}, {self._weight} -> n {self.channels[0]} {term(made)}",
             [y, weight],
             kernels.gradient_x,
             sizes=dict(zip(made, extents, strict=True)),

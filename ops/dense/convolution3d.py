@@ -85,20 +85,21 @@ def _planes(name: str, x: LogicalRegion, window: Window) -> tuple[LogicalRegion,
 
     The images are (batch * results, channels * planes of a window, height, width).
     """
-    batch, channels, _, height, width = x.shape
-    if edge := window.padding:
-        x = pad(x, (0, 0, 0, 0, edge, edge), name=f"{name}.pad")
+    if window.padding:
+        x = pad(x, (0, 0, 0, 0, window.padding, window.padding), name=f"{name}.pad")
     last = (x.shape[2] - (window.size - 1) * window.dilation - 1) // window.stride * window.stride
     beside = []
     for start in range(0, window.size * window.dilation, window.dilation):
-        taken = slice(x, 2, start, start + last + 1, f"{name}.taken", step=window.stride)
-        beside.append(
-            unsqueeze(permute(taken, (0, 2, 1, 3, 4), f"{name}.turned"), 3, f"{name}.plane")
-        )
+        plane = slice(x, 2, start, start + last + 1, f"{name}.taken", step=window.stride)
+        plane = permute(plane, (0, 2, 1, 3, 4), f"{name}.turned")
+        beside.append(unsqueeze(plane, 3, f"{name}.plane"))
     planes = beside[0] if len(beside) == 1 else concat(beside, 3, f"{name}.planes")
     depth = last // window.stride + 1
-    shape = (batch * depth, channels * window.size, height, width)
-    return reshape(planes, shape, f"{name}.images"), depth
+    return reshape(
+        planes,
+        (x.shape[0] * depth, x.shape[1] * window.size, *x.shape[3:]),
+        f"{name}.images",
+    ), depth
 
 
 def max_pool3d(

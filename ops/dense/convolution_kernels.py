@@ -56,7 +56,15 @@ def convolve(
     weight = contiguous(ctx, "weight", channels_last(weight))
     if ctx.is_cuda:
         gpu_convolution.forward(
-            ctx, source, weight, bias, out, windows, corner, groups, is_rectified
+            ctx,
+            source,
+            weight,
+            bias,
+            out,
+            windows,
+            corner,
+            groups,
+            is_rectified,
         )
     elif winograd.fits(windows, groups, source, out):
         winograd.forward(ctx, source, weight, bias, out, corner)
@@ -75,7 +83,13 @@ def convolve(
 
 @partial(Kernel, is_compiled=True, is_captured=True, takes_mixed_on_cuda=True)
 def gradient_x(
-    ctx: Context, gy: Array, weight: Array, gx: Array, *, windows: Windows, is_grouped: bool
+    ctx: Context,
+    gy: Array,
+    weight: Array,
+    gx: Array,
+    *,
+    windows: Windows,
+    is_grouped: bool,
 ) -> None:
     """Columns of gradients, each added where it was read."""
     groups = _groups(ctx, is_grouped)
@@ -110,7 +124,13 @@ def gradient_x(
 
 @partial(Kernel, is_compiled=True, is_captured=True, takes_mixed_on_cuda=True)
 def gradient_weight(
-    ctx: Context, gy: Array, x: Array, gweight: Array, *, windows: Windows, is_grouped: bool
+    ctx: Context,
+    gy: Array,
+    x: Array,
+    gweight: Array,
+    *,
+    windows: Windows,
+    is_grouped: bool,
 ) -> None:
     """The weight's gradient of one tile: sums over its images and points."""
     groups = _groups(ctx, is_grouped)

@@ -67,10 +67,9 @@ def feed_forward(
         activation,
         _hidden_backward,
     )
-    between = term((*distinct(hidden.axes[:-1], ("i", "o")), "i"))
     return launch_first(
         f"{name}.fc2",
-        pattern_of(hidden, bias, "i", *[between] * len(kept)),
+        pattern_of(hidden, bias, "i", *[_between(hidden)] * len(kept)),
         [
             hidden,
             *parameters(hidden, f"{name}.fc2", (out_features, hidden_features), bias),
@@ -79,6 +78,10 @@ def feed_forward(
         kernel=_forward.bind(has_kept=bool(kept)),
         backward=partial(_backward, bias=bias, activation=activation),
     )
+
+
+def _between(hidden: LogicalRegion) -> str:
+    return term((*distinct(hidden.axes[:-1], ("i", "o")), "i"))
 
 
 @partial(Kernel, takes_mixed_on_cuda=True)
@@ -113,7 +116,13 @@ def _backward(
 
 @partial(Kernel, takes_mixed_on_cuda=True)
 def _gradient(
-    ctx: Context, gy: Array, weight: Array, kept: Array, g: Array, *, expression: Expression | None
+    ctx: Context,
+    gy: Array,
+    weight: Array,
+    kept: Array,
+    g: Array,
+    *,
+    expression: Expression | None,
 ) -> None:
     """g = (gy weight) times the slope of the activation: `expression`, of GELU's argument, or that of ReLU's result."""
     if expression is not None and multiply_with(ctx, gy, weight.T, g, "dgelu", None, kept):

@@ -93,6 +93,15 @@ def _backward(op: Operator, gy: LogicalRegion) -> tuple[LogicalRegion, ...]:
 def _gradient(ctx: Context, gy: Array, *args: Array) -> None:
     count = len(args) // 2
     features = _stacked(ctx, args[:count])
+    weights = _put_pairs(ctx, gy, count)
+    gradients = ctx.scratch("gradients", features.shape, gy.dtype)
+    ctx.xp.matmul(weights, features, out=gradients)
+    for k, gx in enumerate(args[count:]):
+        ctx.xp.copyto(gx, gradients[:, k])
+
+
+def _put_pairs(ctx: Context, gy: Array, count: int) -> Array:
+    """The gradients of products where their pairs stand in a matrix of `count` rows."""
     weights = ctx.scratch("weights", (gy.shape[0], count, count), gy.dtype)
     lo, hi = ctx.interval("p")
     if ctx.is_cuda:
@@ -100,10 +109,7 @@ def _gradient(ctx: Context, gy: Array, *args: Array) -> None:
     else:
         i, j = _pairs(count)
         ctx.call(put_pairs, contiguous(ctx, "gy", gy), i[lo:hi], j[lo:hi], weights)
-    gradients = ctx.scratch("gradients", features.shape, gy.dtype)
-    ctx.xp.matmul(weights, features, out=gradients)
-    for k, gx in enumerate(args[count:]):
-        ctx.xp.copyto(gx, gradients[:, k])
+    return weights
 
 
 @njit(nogil=True, fastmath={"contract", "reassoc"})

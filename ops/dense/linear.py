@@ -247,7 +247,12 @@ def _gradient_parameters(ctx: Context, gy: Array, x: Array, gweight: Array, *gbi
 
 
 def multiply_gradients(
-    ctx: Context, gy: Array, x: Array, gweight: Array, gbias: Sequence[Array], counts: bool
+    ctx: Context,
+    gy: Array,
+    x: Array,
+    gweight: Array,
+    gbias: Sequence[Array],
+    counts: bool,
 ) -> None:
     """gyᵀ x, and for the bias, if there is one, the sums of the columns of gy: zero unless it `counts`.
 

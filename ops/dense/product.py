@@ -155,7 +155,13 @@ class Layouts:
 
 @partial(Kernel, is_captured=True, takes_mixed_on_cuda=True, accumulates=True)
 def multiply_matrices(
-    ctx: Context, x: Array, y: Array, z: Array, *, layouts: Layouts, scale: float = 1.0
+    ctx: Context,
+    x: Array,
+    y: Array,
+    z: Array,
+    *,
+    layouts: Layouts,
+    scale: float = 1.0,
 ) -> None:
     """One call of matmul; operands are copied where rows or columns of several axes do not merge in memory, and cast
     where they are not of one dtype, as under a precision that makes only one of them half."""

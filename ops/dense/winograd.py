@@ -38,7 +38,12 @@ def fits(windows: tuple[Window, Window], groups: int, x: Array, y: Array) -> boo
 
 
 def forward(
-    ctx: Context, x: Array, weight: Array, bias: Array | None, y: Array, corner: tuple[int, int]
+    ctx: Context,
+    x: Array,
+    weight: Array,
+    bias: Array | None,
+    y: Array,
+    corner: tuple[int, int],
 ) -> None:
     """y = x convolved with weight, + bias; the first window stands at `corner` of `x`."""
     out_channels = weight.shape[0]

@@ -132,28 +132,31 @@ def _public(operator: AnyOperator, kind: str, doc: str) -> AnyOperator:
 
 def broadcast_pattern(where: str, regions: Sequence[LogicalRegion]) -> str:
     """Shapes are aligned at the right; an axis is named by the first operand that has most points there."""
-    ndim = max(r.ndim for r in regions)
     names = []
     extents = []
-    for k in range(-ndim, 0):
-        having = [r for r in regions if -k <= r.ndim]
-        extent = max(r.shape[k] for r in having)
-        owner = next(r for r in having if r.shape[k] == extent)
-        if len(differing := dict.fromkeys(r.shape[k] for r in having if r.shape[k] > 1)) > 1:
-            raise ValueError(_disagreement(where, regions, list(differing)))
+    for k in range(-max(r.ndim for r in regions), 0):
+        owner = _owner(where, regions, k)
         names.append(owner.axes[k])
-        extents.append(extent)
+        extents.append(owner.shape[k])
     axes = distinct(names)
-    read = [
-        term(
-            [
-                a if r.shape[k] == extents[k] else "1"
-                for k, a in zip(range(-r.ndim, 0), axes[ndim - r.ndim :])
-            ]
-        )
-        for r in regions
-    ]
+    read = [_term_of(r, axes, extents) for r in regions]
     return f"{', '.join(read)} -> {term(axes)}"
+
+
+def _owner(where: str, regions: Sequence[LogicalRegion], k: int) -> LogicalRegion:
+    """The first operand that has most points in dimension `k`, counted from the right."""
+    having = [r for r in regions if -k <= r.ndim]
+    differing = dict.fromkeys(r.shape[k] for r in having if r.shape[k] > 1)
+    if len(differing) > 1:
+        raise ValueError(_disagreement(where, regions, list(differing)))
+    return max(having, key=lambda r: r.shape[k])
+
+
+def _term_of(region: LogicalRegion, axes: Sequence[str], extents: Sequence[int]) -> str:
+    """The last axes; "1" where the region has one point for all."""
+    first = len(axes) - region.ndim
+    dims = zip(axes[first:], extents[first:], region.shape, strict=True)
+    return term([axis if n == extent else "1" for axis, extent, n in dims])
 
 
 def _disagreement(where: str, regions: Sequence[LogicalRegion], extents: Sequence[int]) -> str:

@@ -103,7 +103,12 @@ def gumbel(x: LogicalRegion, name: str | None = None) -> LogicalRegion:
 
 
 def _drop_channels(
-    kind: str, x: LogicalRegion, p: float, training: bool, name: str | None, ndim: int
+    kind: str,
+    x: LogicalRegion,
+    p: float,
+    training: bool,
+    name: str | None,
+    ndim: int,
 ) -> LogicalRegion:
     p = check_number(checked(kind, name, x, ndim=(ndim,)), "p", p, "a number in [0, 1]")
     if not training or p == 0:

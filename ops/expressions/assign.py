@@ -94,33 +94,39 @@ def _join_before(op: Operator, k: int, other: Operator, is_kept: bool) -> Kernel
     if not isinstance(program, Program) or inner is None or is_kept:
         return None
     name = program.arguments[k]
-    expression = Expression.parse(inner.text)
-    is_along = program.along is not None and any(
-        r.ndim not in (0, op.inputs[k].ndim) for r in other.inputs
-    )
-    if len(program.passes) > 1 or " " in name or name in program.passes[0].targets or is_along:
+    if len(program.passes) > 1 or " " in name or name in program.passes[0].targets:
         return None
+    if program.along is not None and any(
+        r.ndim not in (0, op.inputs[k].ndim) for r in other.inputs
+    ):
+        return None
+    expression = Expression.parse(inner.text)
     if expression.functions & BY_PASSES or (
         program.contracts and "multiply" in expression.functions
     ):
         return None
     if not expression.steps:
         return op.kernel  # of another dtype: loops convert what they read
-    names = {one: f"{name}_{one}" for one in (*inner.names, *inner.numbers)}
-    return op.kernel.bind(
-        program=replace(
-            program,
-            text=f"{name} = {expression.renamed(names).text}; {program.text}",
-            arguments=(
-                *program.arguments[:k],
-                *(names[one] for one in inner.names),
-                *program.arguments[k + 1 :],
-            ),
-            numbers=(
-                *program.numbers,
-                *((names[one], value) for one, value in inner.numbers.items()),
-            ),
-        )
+    return op.kernel.bind(program=_computed_first(program, k, inner))
+
+
+def _computed_first(program: Program, k: int, inner: Pointwise) -> Program:
+    """The program with the operands of an expression in the place of argument `k`, which it computes first."""
+    name = program.arguments[k]
+    names = {operand: f"{name}_{operand}" for operand in (*inner.names, *inner.numbers)}
+    value = Expression.parse(inner.text).renamed(names)
+    return replace(
+        program,
+        text=f"{name} = {value.text}; {program.text}",
+        arguments=(
+            *program.arguments[:k],
+            *(names[operand] for operand in inner.names),
+            *program.arguments[k + 1 :],
+        ),
+        numbers=(
+            *program.numbers,
+            *((names[operand], number) for operand, number in inner.numbers.items()),
+        ),
     )
 
 
@@ -343,16 +349,15 @@ class _Operand(NamedTuple):
 def _operands(ctx: Context, one: Pass, arrays: Mapping[str, Array]) -> dict[str, _Operand]:
     shape, columns, layouts = _layouts(tuple(a.shape for a in arrays.values()))
     operands = {}
-    for (name, a), layout in zip(arrays.items(), layouts, strict=True):
+    for name, layout in zip(arrays, layouts, strict=True):
         if name in one.targets - one.maps and layout == "matrix":
             layout = "row"  # a sum of one row, which has all points
-        slot = name, layout
         if name in one.targets - one.reads:
-            work = work_array(ctx, slot, a)
+            work = work_array(ctx, (name, layout), arrays[name])
         else:
-            work = _seen(ctx, slot, a, shape, layout)
-        flat = work.reshape(-1, columns) if layout == "matrix" else work.reshape(-1)
-        operands[name] = _Operand(layout, work, _as_compiled(flat, name in one.targets))
+            work = _seen(ctx, (name, layout), arrays[name], shape, layout)
+        seen = work.reshape(-1, columns) if layout == "matrix" else work.reshape(-1)
+        operands[name] = _Operand(layout, work, _as_compiled(seen, name in one.targets))
     return operands
 
 
@@ -417,6 +422,14 @@ def _in_parts(
             deliver(ctx, works[names], a)
 
 
+def _parts_by_name(arrays: Mapping[str, tuple[Array, int]]) -> dict[str, Array]:
+    return {
+        name: a[:, first + k]
+        for names, (a, first) in arrays.items()
+        for k, name in enumerate(names.split())
+    }
+
+
 def run_parts(
     ctx: Context,
     one: Pass,
@@ -426,12 +439,7 @@ def run_parts(
 ) -> None:
     """Run a pass on contiguous arrays (rows, parts, columns), whose parts bear the names from a first one on."""
     if ctx.is_cuda:
-        views = {
-            name: a[:, first + k]
-            for names, (a, first) in arrays.items()
-            for k, name in enumerate(names.split())
-        }
-        cuda_source.run(ctx, one, views, numbers or {})
+        cuda_source.run(ctx, one, _parts_by_name(arrays), numbers or {})
         return
     from ops.expressions.loops import compiled_loop
 
@@ -440,7 +448,14 @@ def run_parts(
         _as_compiled(a, not one.targets.isdisjoint(names.split()))
         for names, (a, _) in arrays.items()
     ]
-    lying = tuple((names, "parts") for names in arrays)
-    loop = compiled_loop(one, lying, tuple(numbers), contracts)
-    firsts = (first for _, first in arrays.values())
-    ctx.call(loop, *seen, *firsts, *map(seen[0].dtype.type, numbers.values()))
+    ctx.call(
+        compiled_loop(
+            one,
+            tuple((names, "parts") for names in arrays),
+            tuple(numbers),
+            contracts,
+        ),
+        *seen,
+        *(first for _, first in arrays.values()),
+        *map(seen[0].dtype.type, numbers.values()),
+    )

@@ -161,7 +161,6 @@ def _tables(
     ctx: Context, points: Sequence[Mapping[str, Array]], large: Sequence[str]
 ) -> list[Array]:
     """Where the arrays of every point lie, and how many elements they have; of every block its point and begin."""
-    """Where the arrays of every point lie, and how many elements they have; of every block its point and begin."""
     rows = [
         [*(ctx.address(point[name]) for name in large), point[large[0]].size] for point in points
     ]

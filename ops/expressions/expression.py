@@ -166,7 +166,6 @@ class _Compiler:
         free = [0]
         steps = []
         for k, (function, arguments) in enumerate(self.steps):
-            read = tuple(slots[a] if type(a) is int else a for a in arguments)
             free += sorted(
                 {slots[a] for a in arguments if type(a) is int and last_use[a] == k}, reverse=True
             )
@@ -177,7 +176,13 @@ class _Compiler:
                 if free
                 else 1 + max(slots.values(), default=0)
             )
-            steps.append(Step(function, read, slots[k]))
+            steps.append(
+                Step(
+                    function,
+                    tuple(slots[a] if type(a) is int else a for a in arguments),
+                    slots[k],
+                )
+            )
         return tuple(steps)
 
     def visit(self, node: ast.AST) -> Argument:

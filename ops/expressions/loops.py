@@ -10,7 +10,7 @@ kernels only, as importing numba costs 0.3 s.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -145,18 +145,25 @@ class _Loop:
             here.add(name)
             if name in self.written:
                 stores.append(f"{self.written[name]} = {self._held(value)}")
-        later = {name for loop in one.loops[k + 1 :] for a in loop for name in a.value.names}
+        return lines + stores + self._buffered(one, k, here, outside)
+
+    def _buffered(
+        self, one: Pass, k: int, here: set[str], outside: Mapping[str, _Value]
+    ) -> list[str]:
+        """Stores to buffers of what later loops read of loop `k`, which has made the values `here`."""
+        stores = []
+        later = _read_from(one, k + 1)
         for name, value in self.values.items():
             if name in self.written and name in here:
                 self.values[name] = _Value(self.written[name], 2)
             elif name in here and name in later and value.depth == 2:
-                buffer = f"b{self.buffers}"
-                self.buffers = self.buffers + 1
-                stores.append(f"{buffer}[c] = {value.code}")
-                self.values[name] = _Value(f"{buffer}[c]", 2)
+                buffer = _Value(f"b{self.buffers}[c]", 2)
+                self.buffers += 1
+                stores.append(f"{buffer.code} = {value.code}")
+                self.values[name] = buffer
             elif name not in here:
                 self.values[name] = outside[name]  # read again by the next loop
-        return lines + stores
+        return stores
 
     def _value(self, assignment: Assignment, lines: list[str]) -> _Value:
         slots: dict[int, _Value] = {}
@@ -252,3 +259,8 @@ class _Loop:
                 f"            {array}[c] += {array}_part[c]",
             ]
         return "\n".join([*lines, *(f"    {array}[0] = {array}_sum" for array in whole), ""])
+
+
+def _read_from(one: Pass, k: int) -> set[str]:
+    """What the loops from number `k` on read."""
+    return {name for loop in one.loops[k:] for a in loop for name in a.value.names}

@@ -20,16 +20,16 @@ def evaluate(
         return
     if not expression.steps:
         ctx.xp.copyto(out, values[expression.text])
-    count = max((step.slot for step in expression.steps), default=0)
-    slots = [out, *(ctx.scratch(("slot", k), out.shape, out.dtype) for k in range(count))]
+    slots = [out]
+    for k in range(max((step.slot for step in expression.steps), default=0)):
+        slots.append(ctx.scratch(("slot", k), out.shape, out.dtype))
     for step in expression.steps:
         arguments: list[Any] = [
             values[a] if isinstance(a, str) else a if isinstance(a, float) else slots[a]
             for a in step.arguments
         ]
         if step.function == "where":
-            condition, yes, no = arguments
-            _choose(ctx, condition, yes, no, slots[step.slot])
+            _choose(ctx, slots[step.slot], *arguments)
         else:
             getattr(ctx.xp, step.function)(*arguments, out=slots[step.slot])
 
@@ -90,7 +90,7 @@ def run(ctx: Context, one: Pass, arrays: Mapping[str, Array], numbers: Mapping[s
 
 
 def _choose(
-    ctx: Context, condition: Array, yes: Array | float, no: Array | float, out: Array
+    ctx: Context, out: Array, condition: Array, yes: Array | float, no: Array | float
 ) -> None:
     """`yes` where the condition is not 0, else `no`; `out` may be any of them."""
     chosen = ctx.scratch("condition", out.shape, bool)

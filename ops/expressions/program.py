@@ -185,6 +185,10 @@ def _numbers_at(program: Program, step: int) -> Mapping[str, float]:
     return numbers
 
 
+def _argument_names(arguments: str) -> tuple[str, ...]:
+    return tuple(a or b for a, b in re.findall(r"\(([\w ]+)\)|(\w+)", arguments))
+
+
 def program(
     text: str,
     arguments: str,
@@ -194,9 +198,15 @@ def program(
     contracts: bool = False,
 ) -> Program:
     """A `Program`; `arguments` as `x (i f g o) y`, lines may be indented."""
-    names = tuple(a or b for a, b in re.findall(r"\(([\w ]+)\)|(\w+)", arguments))
-    lines = "\n".join(line.strip() for line in text.strip().splitlines())
-    parsed = Program(lines, names, tuple((numbers or {}).items()), each_step, along, contracts)
+    names = _argument_names(arguments)
+    parsed = Program(
+        "\n".join(map(str.strip, text.strip().splitlines())),
+        names,
+        tuple((numbers or {}).items()),
+        each_step,
+        along,
+        contracts,
+    )
     assert parsed.passes and not (each_step and any(" " in name for name in names))
     return parsed
 

@@ -133,8 +133,11 @@ def _count(
     """How many rows count, or the sum of their weights."""
     if weights is None:
         return count_rows(name, t, row, ignored, next(iter(values.values()))[0].dtype)
-    inputs = {"weight": (weights, row)} | {k: v for k, v in values.items() if k == "t"}
-    text = "where(t != ignored, weight, 0)" if "t" in inputs else "weight"
+    inputs: dict[str, Term] = {"weight": (weights, row)}
+    text = "weight"
+    if "t" in values:
+        inputs["t"] = values["t"]
+        text = "where(t != ignored, weight, 0)"
     return formula(
         f"{name}.count",
         text,

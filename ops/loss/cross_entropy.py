@@ -125,7 +125,15 @@ def _of_integers(
         if weight is None:
             slopes = {"total": "1 / total", "right": "-1"}
             return reduce_rows(
-                name, values, "log(total) - right", slopes, t, row, ignored, None, reduction
+                name,
+                values,
+                "log(total) - right",
+                slopes,
+                t,
+                row,
+                ignored,
+                None,
+                reduction,
             )
         weights = weights_of_rows(name, weight, known_targets(name, t, ignored))
         values["weight"] = weights, row
@@ -146,7 +154,12 @@ def _of_integers(
 
 
 def _weighted_scores(
-    name: str, y: LogicalRegion, largest: LogicalRegion, weight: LogicalRegion, full: str, row: str
+    name: str,
+    y: LogicalRegion,
+    largest: LogicalRegion,
+    weight: LogicalRegion,
+    full: str,
+    row: str,
 ) -> LogicalRegion:
     """The sum over the classes of weight (y - largest)."""
     inputs = {"y": (y, full), "largest": (largest, row), "w": (weight, full.split()[-1])}
@@ -176,10 +189,9 @@ def _of_probabilities(
 ) -> LogicalRegion:
     """The sum over classes and rows of -t weight log softmax(y), t smoothed."""
     axes = distinct(y.axes)
-    full = term(axes)
     with y.graph.following(name):
-        levels = log_softmax(y, name=f"{name}.log_softmax")
-    inputs = {"x": (levels, full), "t": (t, full)}
+        inputs = {"x": (log_softmax(y, name=f"{name}.log_softmax"), term(axes))}
+    inputs["t"] = t, term(axes)
     if weight is not None:
         inputs["w"] = weight, axes[-1]
     numbers = {
@@ -285,6 +297,13 @@ def _gradient(ctx: Context, *arrays: Array, classes: int, smoothing: float) -> N
     shares = y.dtype.type(1 - smoothing), y.dtype.type(smoothing / classes)
     matrix = work.reshape(-1, y.shape[-1])
     cpu_rows.entropy_gradient(
-        flat[0], flat[1], rows(ctx, "y", y), flat[2], flat[3], first_class, *shares, matrix
+        flat[0],
+        flat[1],
+        rows(ctx, "y", y),
+        flat[2],
+        flat[3],
+        first_class,
+        *shares,
+        matrix,
     )
     deliver(ctx, work, gy)

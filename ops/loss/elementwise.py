@@ -103,7 +103,13 @@ def smooth_l1_loss(
         f"smooth_l1_loss '{name or 'smooth_l1_loss'}'", "beta", beta, "a finite number from 0 on"
     )
     return pairwise(
-        "smooth_l1_loss", _SMOOTH, x, y, name, reduction, {"beta": beta, "divisor": beta or 1.0}
+        "smooth_l1_loss",
+        _SMOOTH,
+        x,
+        y,
+        name,
+        reduction,
+        {"beta": beta, "divisor": beta or 1.0},
     )
 
 

@@ -70,7 +70,14 @@ def softmax_cross_entropy(
 
 @partial(Kernel, is_compiled=True, float32_outputs=(0, 1), cuda=gpu_rows.cross_entropy)
 def _cross_entropy(
-    ctx: Context, y: Array, t: Array, loss: Array, levels: Array, *, classes: int, count: int
+    ctx: Context,
+    y: Array,
+    t: Array,
+    loss: Array,
+    levels: Array,
+    *,
+    classes: int,
+    count: int,
 ) -> None:
     from ops.cpu import rows as cpu_rows
 

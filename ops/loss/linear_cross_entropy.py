@@ -116,36 +116,49 @@ def _scores(ctx: Context, x: Array, weight: Array, part: slice) -> Array:
 
 @partial(Kernel, takes_mixed=True)
 def _forward_on_gpu(
-    ctx: Context, x: Array, weight: Array, t: Array, losses: Array, levels: Array
+    ctx: Context,
+    x: Array,
+    weight: Array,
+    t: Array,
+    losses: Array,
+    levels: Array,
 ) -> None:
-    x = rows(ctx, "x", x)
-    t = contiguous(ctx, "t", t).reshape(-1)
-    made = [work_array(ctx, slot, a) for slot, a in (("losses", losses), ("levels", levels))]
-    flat = [work.reshape(-1) for work in made]
-    for part in _parts(len(x), len(weight), x.dtype.itemsize):
-        scores = _scores(ctx, x, weight, part)
-        gpu_rows.losses_of_rows(ctx, scores, t[part], *(a[part] for a in flat))
-    deliver(ctx, made[0], losses)
-    deliver(ctx, made[1], levels)
+    _write_losses(ctx, gpu_rows.losses_of_rows, x, weight, t, losses, levels)
 
 
 @partial(Kernel, is_compiled=True, float32_outputs=(0, 1), narrows=True, cuda=_forward_on_gpu)
 def _forward(ctx: Context, x: Array, weight: Array, t: Array, losses: Array, levels: Array) -> None:
     from ops.cpu import rows as cpu_rows
 
+    def of_scores(ctx: Context, scores: Array, t: Array, loss: Array, level: Array) -> None:
+        row = ctx.scratch("row", scores.shape[1:], scores.dtype)
+        cpu_rows.cross_entropy(read_only(scores), t, row, level)
+        right = ctx.xp.take_along_axis(scores, t[:, None], axis=1)[:, 0]
+        ctx.xp.subtract(level, right, out=loss)
+
     check_classes("linear_cross_entropy: the target", t, len(weight))
+    _write_losses(ctx, of_scores, x, weight, t, losses, levels)
+
+
+def _write_losses(
+    ctx: Context,
+    of_scores: Callable[..., None],
+    x: Array,
+    weight: Array,
+    t: Array,
+    losses: Array,
+    levels: Array,
+) -> None:
+    """`of_scores` makes losses and levels of a part of the rows."""
     x = rows(ctx, "x", x)
     t = contiguous(ctx, "t", t).reshape(-1)
-    made = [work_array(ctx, slot, a) for slot, a in (("losses", losses), ("levels", levels))]
-    loss, level = (work.reshape(-1) for work in made)
-    row = ctx.scratch("row", (len(weight),), x.dtype)
+    loss = work_array(ctx, "losses", losses)
+    level = work_array(ctx, "levels", levels)
     for part in _parts(len(x), len(weight), x.dtype.itemsize):
         scores = _scores(ctx, x, weight, part)
-        cpu_rows.cross_entropy(read_only(scores), t[part], row, level[part])
-        right = ctx.xp.take_along_axis(scores, t[part, None], axis=1)[:, 0]
-        ctx.xp.subtract(level[part], right, out=loss[part])
-    deliver(ctx, made[0], losses)
-    deliver(ctx, made[1], levels)
+        of_scores(ctx, scores, t[part], loss.reshape(-1)[part], level.reshape(-1)[part])
+    deliver(ctx, loss, losses)
+    deliver(ctx, level, levels)
 
 
 @partial(Kernel, takes_mixed=True)
@@ -158,7 +171,12 @@ def _gradients(ctx: Context, *arrays: Array) -> None:
     from ops.cpu import rows as cpu_rows
 
     def on_scores(
-        ctx: Context, g: Array, minus: Array, scores: Array, level: Array, t: Array
+        ctx: Context,
+        g: Array,
+        minus: Array,
+        scores: Array,
+        level: Array,
+        t: Array,
     ) -> None:
         one = scores.dtype.type(1)
         none = scores.dtype.type(0)

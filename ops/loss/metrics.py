@@ -124,7 +124,13 @@ def _share_of_right(
 
 @partial(Kernel, cuda=gpu_tables.right_scores)
 def _right_scores(
-    ctx: Context, y: Array, t: Array, right: Array, *, what: str, classes: int
+    ctx: Context,
+    y: Array,
+    t: Array,
+    right: Array,
+    *,
+    what: str,
+    classes: int,
 ) -> None:
     """Zero where the right class is not in this tile."""
     take_along(ctx, what, y, t[..., None], right[..., None], y.ndim - 1, classes)

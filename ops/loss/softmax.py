@@ -22,7 +22,7 @@ from ops.building import (
     terms,
 )
 from ops.cuda import rows as gpu_rows
-from ops.elementwise.formula import formula
+from ops.elementwise.formula import Term, formula
 from ops.expressions import cuda_source
 from ops.expressions.expression import Expression
 from ops.tiles import deliver, last, rows, work_array
@@ -162,37 +162,31 @@ def _composed(kind: str, x: LogicalRegion, dim: int, name: str | None) -> Logica
     public = kind.partition(" ")[0]
     dim = check_dim(checked(public, name, x), dim, x.ndim)
     axes = distinct(x.axes)
-    full, row = term(axes), term((*axes[:dim], *axes[dim + 1 :]))
+    row = term((*axes[:dim], *axes[dim + 1 :]))
     name = x.graph.unique_name(name or public)
-    text, numbers = (
-        ("max(x, least)", {"least": _least(x.dtype)}) if kind == "softmax of seen" else ("x", {})
-    )
     with x.graph.following(name):
-        largest = formula(
-            f"{name}.max",
-            text,
-            {"x": (x, full)},
-            row,
-            "max",
-            numbers=numbers,
-        )
-        inputs = {"x": (x, full), "largest": (largest, row)}
-        total = formula(
-            f"{name}.total",
-            "exp(x - largest)",
-            inputs,
-            row,
-            flops=10,
-        )
-    inputs["total"] = total, row
+        inputs = _with_sums(kind, name, x, term(axes), row)
     return formula(
         name,
         _VALUES[kind],
         inputs,
-        full,
+        term(axes),
         backward=partial(_composed_backward, kind=kind),
         flops=10,
     )
+
+
+def _with_sums(kind: str, name: str, x: LogicalRegion, full: str, row: str) -> dict[str, Term]:
+    """`x`, the maximum of each row, and the sum of its exponentials."""
+    text = "x"
+    numbers: dict[str, float] = {}
+    if kind == "softmax of seen":
+        text = "max(x, least)"
+        numbers["least"] = _least(x.dtype)
+    inputs = {"x": (x, full)}
+    inputs["largest"] = formula(f"{name}.max", text, inputs, row, "max", numbers=numbers), row
+    inputs["total"] = formula(f"{name}.total", "exp(x - largest)", inputs, row, flops=10), row
+    return inputs
 
 
 def _composed_backward(

@@ -98,10 +98,7 @@ def gat(layer: Layer, x: LogicalRegion, out: int) -> LogicalRegion:
     """The sum of neighbours by attention, several heads beside each other where they divide what is made."""
     heads = HEADS if out % HEADS == 0 else 1
     h = layer.linear(x, out)
-    left, right = (layer.linear(h, heads, f"V.{side}") for side in ("left", "right"))
-    ends = layer.take(left), layer.take(right, "target")
-    scores = ops.leaky_relu(ops.add(*ends, name=layer.name("E.add")), 0.2, layer.name("E.leaky"))
-    weight = ops.edge_softmax(scores, layer.edges, name=layer.name("E.softmax"))
+    weight = _attention(layer, h, heads)
     h = ops.reshape(h, (-1, heads, out // heads), name=layer.name("V.heads"))
     if layer.by_stages:
         m = ops.to_edges(h, layer.edges, name=layer.name("S.take"))
@@ -110,6 +107,14 @@ def gat(layer: Layer, x: LogicalRegion, out: int) -> LogicalRegion:
     else:
         y = ops.aggregate(h, layer.edges, weight, name=layer.name("G.sum"))
     return ops.reshape(y, (-1, out), name=layer.name("V.flat"))
+
+
+def _attention(layer: Layer, h: LogicalRegion, heads: int) -> LogicalRegion:
+    """The share of each edge in what its target sums up, by what is learned of both ends."""
+    left, right = (layer.linear(h, heads, f"V.{side}") for side in ("left", "right"))
+    scores = ops.add(layer.take(left), layer.take(right, "target"), name=layer.name("E.add"))
+    scores = ops.leaky_relu(scores, 0.2, layer.name("E.leaky"))
+    return ops.edge_softmax(scores, layer.edges, name=layer.name("E.softmax"))
 
 
 def ggnn(layer: Layer, x: LogicalRegion, out: int) -> LogicalRegion:
@@ -121,16 +126,19 @@ def ggnn(layer: Layer, x: LogicalRegion, out: int) -> LogicalRegion:
 def rgcn(layer: Layer, x: LogicalRegion, out: int) -> LogicalRegion:
     """A product for each type of edges: what leads to a vertex is of the type of its source's number."""
     y = layer.linear(x, out, "V.self")
-    edges = layer.edges
     for kind in range(TYPES):
-        of_kind = edges.indices % TYPES == kind
-        indptr = np.concatenate([[0], np.cumsum(of_kind)])[edges.indptr]
-        some = ops.edges(x.graph, indptr, edges.indices[of_kind], name=f"{edges.name}.type{kind}")
-        m = ops.to_edges(x, some, name=f"S.take{layer.number}")
+        edges = _of_type(x.graph, layer.edges, kind)
+        m = ops.to_edges(x, edges, name=f"S.take{layer.number}")
         m = ops.linear(m, out, bias=False, name=f"E.linear{layer.number}")
-        mean = ops.sum_edges(m, some, "mean", name=f"G.sum{layer.number}")
+        mean = ops.sum_edges(m, edges, "mean", name=f"G.sum{layer.number}")
         y = ops.add(y, mean, name=f"V.add{layer.number}")
     return y
+
+
+def _of_type(graph: Graph, edges: ops.Edges, kind: int) -> ops.Edges:
+    is_of_type = edges.indices % TYPES == kind
+    indptr = np.concatenate([[0], np.cumsum(is_of_type)])[edges.indptr]
+    return ops.edges(graph, indptr, edges.indices[is_of_type], name=f"{edges.name}.type{kind}")
 
 
 def edgecnn(layer: Layer, x: LogicalRegion, out: int) -> LogicalRegion:

@@ -108,17 +108,20 @@ def _predict(
     dtype: str,
     way: str = "split",
 ) -> Graph:
-    graph = h.graph
     h = ops.layer_norm(h, name="norm")
-    y = ops.einsum(product, h, graph.regions["embed.weight"], name="fc")
-    options: dict[str, Any] = {
-        "way": way,
-        "lr": lr,
-        "betas": (0.9, 0.95),
-        "weight_decay": 0.1,
-        "dtype": dtype,
-    }
-    return predict_words(graph, y, t, training, vocabulary, optimizer=ops.adamw, **options)
+    return predict_words(
+        h.graph,
+        ops.einsum(product, h, h.graph.regions["embed.weight"], name="fc"),
+        t,
+        training,
+        vocabulary,
+        way,
+        optimizer=ops.adamw,
+        lr=lr,
+        betas=(0.9, 0.95),
+        weight_decay=0.1,
+        dtype=dtype,
+    )
 
 
 def _layer(
@@ -132,7 +135,13 @@ def _layer(
 ) -> LogicalRegion:
     h = ops.layer_norm(x, name=f"{name}.norm1")
     h = ops.multihead_attention(
-        h, heads, None, True, training=training, name=f"{name}.attention", **attention
+        h,
+        heads,
+        None,
+        True,
+        training=training,
+        name=f"{name}.attention",
+        **attention,
     )
     x = ops.add(x, ops.dropout(h, dropout, training, name=f"{name}.drop1"), name=f"{name}.add1")
     h = ops.layer_norm(x, name=f"{name}.norm2")

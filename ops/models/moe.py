@@ -40,7 +40,13 @@ def build(
         )
         normed = ops.layer_norm(h, name=f"norm{k}b")
         y, balance = ops.mixture_of_experts(
-            normed, experts, 2 * hidden, CHOICES, capacity_factor, groups, name=f"experts{k}"
+            normed,
+            experts,
+            2 * hidden,
+            CHOICES,
+            capacity_factor,
+            groups,
+            name=f"experts{k}",
         )
         h = ops.add(h, y, name=f"add{k}b")
         balances.append(balance)

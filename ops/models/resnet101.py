@@ -35,7 +35,12 @@ def build(
 
 
 def _convolve(
-    x: LogicalRegion, out: int, size: int, stride: int, training: bool, name: str
+    x: LogicalRegion,
+    out: int,
+    size: int,
+    stride: int,
+    training: bool,
+    name: str,
 ) -> LogicalRegion:
     x = ops.conv2d(x, out, size, stride, size // 2, bias=False, name=name)
     return ops.batch_norm(x, training, name=f"{name}.norm")

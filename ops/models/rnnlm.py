@@ -27,7 +27,13 @@ def build(
     t = tokens(graph, "t", batch, steps)
     words = ops.embedding(x, vocabulary, embed, name="embed", dtype=dtype)
     h, _ = ops.lstm(
-        words, hidden, layers, dropout=dropout, training=training, group=group, name="lstm"
+        words,
+        hidden,
+        layers,
+        dropout=dropout,
+        training=training,
+        group=group,
+        name="lstm",
     )
     y = ops.linear(h, vocabulary, name="fc")
     return predict_words(graph, y, t, training, lr=lr)

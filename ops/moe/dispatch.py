@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from functools import partial
 from math import prod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ops.building import (
     check_integers,
@@ -70,13 +70,13 @@ def dispatch(
         check_positive(where, capacity=capacity)
         places = groups * capacity
         extents = {"e": num_experts, "c": capacity}
-    x_term, slot_term, expert_term, sizes = _write_terms(where, x, slots, groups, len(extents) > 1)
+    texts = _ExpertTerms.of(where, x, slots, groups, len(extents) > 1)
     return launch_first(
         name or "dispatch",
-        f"{x_term}, {slot_term} -> {expert_term}",
+        f"{texts.tokens}, {texts.slots} -> {texts.experts}",
         [x, slots],
         kernel=_scatter.bind(places=places),
-        sizes={**sizes, **extents},
+        sizes={**texts.sizes, **extents},
         backward=partial(gradient_of_first, kernel=_gather.bind(places=places)),
         flops=1 / prod(extents.values()),
     )
@@ -111,33 +111,40 @@ def combine(
             f"{where}: '{x.name}' is {x.shape} in {groups} groups, '{slots.name}' is {slots.shape} and "
             f"'{weights.name}' is {weights.shape}"
         )
-    token_term, slot_term, expert_term, sizes = _write_terms(
-        where, weights, slots, groups, x.ndim == 3
-    )
+    texts = _ExpertTerms.of(where, weights, slots, groups, x.ndim == 3)
     return launch_first(
         name or "combine",
-        f"{expert_term}, {slot_term}, {slot_term} -> {token_term}",
+        f"{texts.experts}, {texts.slots}, {texts.slots} -> {texts.tokens}",
         [x, slots, weights],
         kernel=_gather.bind(places=x.shape[-2]),
-        sizes=sizes,
+        sizes=texts.sizes,
         backward=partial(_combine_backward, places=x.shape[-2]),
         flops=2 / prod(x.shape[:-1]) * groups,
     )
 
 
-def _write_terms(
-    where: str, tokens: LogicalRegion, slots: LogicalRegion, groups: int, has_experts: bool
-) -> tuple[str, str, str, dict[str, int]]:
-    """The terms of tokens, their slots, and the experts' slots or rows; and what extents the groups need."""
-    check_integers(where, slots, "slots")
-    if tokens.ndim < 2 or slots.ndim != tokens.ndim or slots.shape[:-1] != tokens.shape[:-1]:
-        raise ValueError(
-            f"{where}: '{tokens.name}' is {tokens.shape} and '{slots.name}' is {slots.shape}"
-        )
-    row, sizes = token_axis(where, slots, groups)
-    _, *inner = distinct(tokens.axes[:-1], ("b", "g", "k", "e", "c", "d"))
-    places = f"{'e ' if has_experts else ''}{'c' if groups == 1 else '(g c)'} d"
-    return term((row, *inner, "d")), term((row, *inner, "^k")), places, sizes
+class _ExpertTerms(NamedTuple):
+    """Of tokens, their slots, and the experts' slots or rows; and what extents the groups need."""
+
+    tokens: str
+    slots: str
+    experts: str
+    sizes: dict[str, int]
+
+    @staticmethod
+    def of(
+        where: str, tokens: LogicalRegion, slots: LogicalRegion, groups: int, has_experts: bool
+    ) -> _ExpertTerms:
+        """ValueError unless the slots are those of the tokens."""
+        check_integers(where, slots, "slots")
+        if tokens.ndim < 2 or slots.ndim != tokens.ndim or slots.shape[:-1] != tokens.shape[:-1]:
+            raise ValueError(
+                f"{where}: '{tokens.name}' is {tokens.shape} and '{slots.name}' is {slots.shape}"
+            )
+        row, sizes = token_axis(where, slots, groups)
+        _, *inner = distinct(tokens.axes[:-1], ("b", "g", "k", "e", "c", "d"))
+        experts = f"{'e ' if has_experts else ''}{'c' if groups == 1 else '(g c)'} d"
+        return _ExpertTerms(term((row, *inner, "d")), term((row, *inner, "^k")), experts, sizes)
 
 
 # -- backward ----------------------------------------------------------------------------------------------------------
@@ -199,7 +206,13 @@ def _gather(ctx: Context, x: Array, slots: Array, *rest: Array, places: int) -> 
 
 @partial(Kernel, is_compiled=True, cuda=gpu_experts.gather_products)
 def _gather_products(
-    ctx: Context, gy: Array, x: Array, slots: Array, out: Array, *, places: int
+    ctx: Context,
+    gy: Array,
+    x: Array,
+    slots: Array,
+    out: Array,
+    *,
+    places: int,
 ) -> None:
     work = work_array(ctx, "out", out)
     tile = first_of(ctx, 1)

@@ -105,25 +105,28 @@ def rows_linear(
 ) -> LogicalRegion:
     """`expert_linear` of rows; `axes` of features, in and out. `rooms`: the starts that are the same in every step."""
     groups = starts.shape[0] if starts.ndim == 2 else 1
-    (i, o) = axes
-    row = _row(groups)
-    e = "e"
-    windows = None
-    if rooms:
-        of_row = np.repeat(np.arange(len(rooms) - 1), np.diff(rooms))
-        e = "own"
-        windows = {"own": Image("n", of_row, of_row + 1)}
-    bias = f", {e} {o}" * (len(weights) > 1)
     return launch_first(
         name,
-        f"{row} {i}, {e} {o} {i}{bias}, {starts_term(groups)} -> {row} {o}",
+        _rows_pattern(groups, axes, "own" if rooms else "e", len(weights) > 1),
         [x, *weights, starts],
-        kernel=_rows_kernel.bind(group_rows=x.shape[0] // groups, summed=i, is_turned=False),
+        kernel=_rows_kernel.bind(group_rows=x.shape[0] // groups, summed=axes[0], is_turned=False),
         sizes={"g": groups} if groups > 1 else {},
-        windows=windows,
+        windows={"own": _experts_of_rows(rooms)} if rooms else None,
         backward=partial(_rows_backward, axes=axes, rooms=rooms),
         flops=2.0 if rooms else 2 / weights[0].shape[0],
     )
+
+
+def _rows_pattern(groups: int, axes: tuple[str, str], e: str, has_bias: bool) -> str:
+    (i, o) = axes
+    row = _row(groups)
+    bias = f", {e} {o}" * has_bias
+    return f"{row} {i}, {e} {o} {i}{bias}, {starts_term(groups)} -> {row} {o}"
+
+
+def _experts_of_rows(rooms: tuple[int, ...]) -> Image:
+    expert = np.repeat(np.arange(len(rooms) - 1), np.diff(rooms))
+    return Image("n", expert, expert + 1)
 
 
 def _row(groups: int) -> str:

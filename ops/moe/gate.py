@@ -67,10 +67,9 @@ def top_k_gate(
         )
     threshold = check_number(where, "threshold", threshold, "a number in [0, 1]")
     lead = distinct(probabilities.axes[:-1], ("e", "k"))
-    few = term((*lead, "^k"))
     weights, choices = launch_all(
         name or "top_k_gate",
-        f"{term((*lead, '^e'))} -> {few}, {few}",
+        f"{term((*lead, '^e'))} -> {term((*lead, '^k'))}, {term((*lead, '^k'))}",
         [probabilities],
         kernel=_top_k.bind(normalize=normalize, threshold=threshold),
         sizes={"k": k},
@@ -83,7 +82,13 @@ def top_k_gate(
 
 @partial(Kernel, is_compiled=True, cuda=gpu_experts.top_k)
 def _top_k(
-    ctx: Context, p: Array, weights: Array, choices: Array, *, normalize: bool, threshold: float
+    ctx: Context,
+    p: Array,
+    weights: Array,
+    choices: Array,
+    *,
+    normalize: bool,
+    threshold: float,
 ) -> None:
     work = work_array(ctx, "weights", weights)
     largest_of_rows(ctx, p, work, choices, dim=p.ndim - 1, largest=True)
@@ -112,7 +117,13 @@ def _top_k_backward(
 
 @partial(Kernel, is_compiled=True, cuda=gpu_experts.top_k_gradient)
 def _top_k_gradient(
-    ctx: Context, gweights: Array, choices: Array, p: Array, gp: Array, *, normalize: bool
+    ctx: Context,
+    gweights: Array,
+    choices: Array,
+    p: Array,
+    gp: Array,
+    *,
+    normalize: bool,
 ) -> None:
     read = rows(ctx, "gweights", gweights), rows(ctx, "choices", choices), rows(ctx, "p", p)
     work = work_array(ctx, "gp", gp)

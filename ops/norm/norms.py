@@ -54,13 +54,12 @@ def layer_norm(
     """
     checked("layer_norm", name, x, least=1, eps=eps)
     *lead, last = distinct(x.axes)
-    row = term(lead)
     if composed:
         return _centred(
             "layer_norm",
             x,
             term((*lead, last)),
-            row,
+            term(lead),
             last,
             eps,
             x.shape[-1],
@@ -75,7 +74,7 @@ def layer_norm(
     return launch_first(
         name,
         # mean and 1 / std of each row serve the gradient
-        f"{full}, {last}, {last} -> {full}, {row}, {row}",
+        f"{full}, {last}, {last} -> {full}, {term(lead)}, {term(lead)}",
         [x, *parameters(x, name, x.shape[-1:], True, weight_init, bias_init)],
         kernel=_normalize_rows.bind(eps=eps),
         backward=_layer_norm_backward,
@@ -450,11 +449,14 @@ def _gradient_rows(
     from ops.cpu import rows as cpu_rows
 
     work = work_array(ctx, "gx", gx)
-    m = contiguous(ctx, "mean", mean).reshape(-1)
-    s = contiguous(ctx, "scale", scale).reshape(-1)
-    out = work.reshape(-1, x.shape[-1])
     ctx.call(
-        cpu_rows.layer_norm_gradient, rows(ctx, "gy", gy), rows(ctx, "x", x), m, s, weight, out
+        cpu_rows.layer_norm_gradient,
+        rows(ctx, "gy", gy),
+        rows(ctx, "x", x),
+        contiguous(ctx, "mean", mean).reshape(-1),
+        contiguous(ctx, "scale", scale).reshape(-1),
+        weight,
+        work.reshape(-1, x.shape[-1]),
     )
     deliver(ctx, work, gx)
     if sums:

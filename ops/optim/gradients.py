@@ -102,6 +102,12 @@ def clip_by_global_norm(
             flops=len(gradients),
         )
     loss.graph.output(name, norm)
+    return _clipped(gradients, norm, max_norm)
+
+
+def _clipped(
+    gradients: Mapping[LogicalRegion, LogicalRegion], norm: LogicalRegion, max_norm: float
+) -> dict[LogicalRegion, LogicalRegion]:
     kernel = assign.bind(
         program=program("out = g * min(1, most / (norm + 1e-6))", "g norm out", {"most": max_norm})
     )
@@ -162,20 +168,7 @@ def unscale(
     """
     policy = loss.graph.precision.loss_scale
     assert policy is not None
-    unscaled = {}
-    counts = []
-    for p, g in gradients.items():
-        unscaled[p], count = update(
-            f"{p.name}.unscaled",
-            p,
-            [g],
-            kernel=_UNSCALE,
-            scalars=[scale],
-            values=1,
-            sums=1,
-            flops=2,
-        )
-        counts.append(count)
+    unscaled, counts = _divided(gradients, scale)
     finite = loss.graph.parameter(
         "finite_steps",
         (),
@@ -184,10 +177,9 @@ def unscale(
         trainable=False,
     )
     with beside(loss):
-        pattern = f"{', '.join('.' * len(counts))} -> ."
         overflow = launch_first(
             "overflow",
-            pattern,
+            f"{', '.join('.' * len(counts))} -> .",
             counts,
             kernel=_add_up,
             flops=len(counts),
@@ -203,6 +195,25 @@ def unscale(
     return unscaled, overflow
 
 
+def _divided(gradients: Gradients, scale: LogicalRegion) -> tuple[Gradients, list[LogicalRegion]]:
+    """Each gradient by the scale, and the number of its elements that are not finite."""
+    unscaled = {}
+    counts = []
+    for p, g in gradients.items():
+        unscaled[p], count = update(
+            f"{p.name}.unscaled",
+            p,
+            [g],
+            kernel=_UNSCALE,
+            scalars=[scale],
+            values=1,
+            sums=1,
+            flops=2,
+        )
+        counts.append(count)
+    return unscaled, counts
+
+
 def _add_up(ctx: Context, *arrays: Array) -> None:
     *counts, total = arrays
     total[...] = sum(counts)
@@ -210,7 +221,12 @@ def _add_up(ctx: Context, *arrays: Array) -> None:
 
 @Kernel
 def _adjust(
-    ctx: Context, scale: Array, finite: Array, overflow: Array, *, policy: LossScale
+    ctx: Context,
+    scale: Array,
+    finite: Array,
+    overflow: Array,
+    *,
+    policy: LossScale,
 ) -> None:
     is_finite = overflow == 0
     ctx.xp.copyto(finite, (finite + 1) * is_finite)

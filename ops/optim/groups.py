@@ -216,18 +216,22 @@ def gradients_at_loss(
     have an optimizer each.
     """
     operators = loss.graph.operators
-    maker = next(
-        (k for k, op in enumerate(operators) if any(r is loss for r in op.outputs)), len(operators)
-    )
-
-    def is_update(k: int) -> bool:
-        op = operators[k]
-        return any(op.inputs[w].role == "parameter" for w in op.writes)
-
-    first = next((k for k in range(maker + 1, len(operators)) if is_update(k)), len(operators))
+    first = _first_update(loss)
     later = operators[first:]
     del operators[first:]
     try:
         return differentiate(loss, parameters, scale)
     finally:
         operators += later
+
+
+def _first_update(loss: LogicalRegion) -> int:
+    """The number of the first operator behind the loss that updates a parameter; that of all if there is none."""
+    numbered = enumerate(loss.graph.operators)
+    for _, op in numbered:
+        if any(r is loss for r in op.outputs):
+            break
+    for k, op in numbered:
+        if any(op.inputs[w].role == "parameter" for w in op.writes):
+            return k
+    return len(loss.graph.operators)

@@ -155,9 +155,21 @@ def adamw(
 
     As `adam`, but the decay p = p (1 - lr weight_decay) comes first and does not enter the gradient.
     """
-    scope = Scope(parameters, groups, name)
-    rule = descent("adamw", loss, lr, clip_norm, scope, eps=eps, weight_decay=weight_decay)
-    return _adam(rule, _ADAMW, betas, eps, weight_decay)
+    return _adam(
+        descent(
+            "adamw",
+            loss,
+            lr,
+            clip_norm,
+            Scope(parameters, groups, name),
+            eps=eps,
+            weight_decay=weight_decay,
+        ),
+        _ADAMW,
+        betas,
+        eps,
+        weight_decay,
+    )
 
 
 def _adam(

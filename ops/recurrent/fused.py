@@ -24,24 +24,29 @@ def lstm_fused(
     x: LogicalRegion, weights: RecurrentWeights, initial: State | None
 ) -> tuple[LogicalRegion, State]:
     """The hidden states, (batch, steps, hidden), and the last state, (batch, 1, hidden) each; `x` as they are."""
-    b, s = distinct(x.axes[:2], ("g", "h", "i", "m"))
-    state = initial or ()
-    wide = f"{b} ^{s} ^g ^h"
-    narrow = f"{b} ^{s} ^h"
-    last = f"{b} 1 ^h"
-    read = [wide, "^g ^h ^m", *["^g ^h"] * (len(weights.regions) - 2)]
-    if state:
-        read += [f"{b} 1 ^m", last]
+    has_state = initial is not None
     hs, h, c, *_ = launch_all(
         f"{weights.name}.steps",
-        f"{', '.join(read)} -> {narrow}, {last}, {last}, {narrow}, {wide}",  # the last two serve the gradient
-        [_input_gates(x, weights), *weights.regions[1:], *state],
-        kernel=_steps.bind(has_state=bool(state)),
-        backward=partial(_steps_backward, name=weights.name, has_state=bool(state)),
+        _pattern(x, weights, has_state),
+        [_input_gates(x, weights), *weights.regions[1:], *(initial or ())],
+        kernel=_steps.bind(has_state=has_state),
+        backward=partial(_steps_backward, name=weights.name, has_state=has_state),
         flops=2 + 10 / weights.hidden_size,
     )
     weights.steps.append(f"{weights.name}.steps")
     return hs, (h, c)
+
+
+def _pattern(x: LogicalRegion, weights: RecurrentWeights, has_state: bool) -> str:
+    """The last two results serve the gradient."""
+    b, s = distinct(x.axes[:2], ("g", "h", "i", "m"))
+    wide = f"{b} ^{s} ^g ^h"
+    narrow = f"{b} ^{s} ^h"
+    last = f"{b} 1 ^h"
+    read = [wide, "^g ^h ^m", *["^g ^h"] * (len(weights.regions) - 2)]
+    if has_state:
+        read += [f"{b} 1 ^m", last]
+    return f"{', '.join(read)} -> {narrow}, {last}, {last}, {narrow}, {wide}"
 
 
 def _input_gates(x: LogicalRegion, weights: RecurrentWeights) -> LogicalRegion:

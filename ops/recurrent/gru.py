@@ -75,8 +75,11 @@ def gru_steps(
     name: str = "gru",
 ) -> tuple[list[LogicalRegion], list[LogicalRegion]]:
     """A GRU over steps that are regions of their own; as `lstm_steps`, but a state is h alone."""
-    stack = Stack("gru", hidden_size, layers, bias, dropout, training, group, name).named(*xs)
-    return stack.unroll_hidden(gru_cell, xs, initial)
+    return (
+        Stack("gru", hidden_size, layers, bias, dropout, training, group, name)
+        .named(*xs)
+        .unroll_hidden(gru_cell, xs, initial)
+    )
 
 
 def gru(
@@ -91,8 +94,11 @@ def gru(
     name: str = "gru",
 ) -> tuple[LogicalRegion, list[LogicalRegion]]:
     """A GRU over dimension 1, unrolled, as torch.nn.GRU with batch_first; as `lstm`, but a state is h alone."""
-    stack = Stack("gru", hidden_size, layers, bias, dropout, training, group, name).named(x)
-    return stack.unroll_over(gru_cell, x, initial)
+    return (
+        Stack("gru", hidden_size, layers, bias, dropout, training, group, name)
+        .named(x)
+        .unroll_over(gru_cell, x, initial)
+    )
 
 
 def _backward(op: Operator, g: LogicalRegion) -> tuple[LogicalRegion, ...]:
@@ -156,8 +162,11 @@ def rnn_steps(
     name: str = "rnn",
 ) -> tuple[list[LogicalRegion], list[LogicalRegion]]:
     """An RNN over steps that are regions of their own; as `lstm_steps`, but a state is h alone."""
-    stack = Stack("rnn", hidden_size, layers, bias, dropout, training, group, name).named(*xs)
-    return stack.unroll_hidden(partial(rnn_cell, nonlinearity=nonlinearity), xs, initial)
+    return (
+        Stack("rnn", hidden_size, layers, bias, dropout, training, group, name)
+        .named(*xs)
+        .unroll_hidden(partial(rnn_cell, nonlinearity=nonlinearity), xs, initial)
+    )
 
 
 def rnn(
@@ -173,5 +182,8 @@ def rnn(
     name: str = "rnn",
 ) -> tuple[LogicalRegion, list[LogicalRegion]]:
     """An RNN over dimension 1, unrolled, as torch.nn.RNN with batch_first; as `lstm`, but a state is h alone."""
-    stack = Stack("rnn", hidden_size, layers, bias, dropout, training, group, name).named(x)
-    return stack.unroll_over(partial(rnn_cell, nonlinearity=nonlinearity), x, initial)
+    return (
+        Stack("rnn", hidden_size, layers, bias, dropout, training, group, name)
+        .named(x)
+        .unroll_over(partial(rnn_cell, nonlinearity=nonlinearity), x, initial)
+    )

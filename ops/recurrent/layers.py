@@ -138,7 +138,13 @@ class Stack:
         name = f"{self.name}.l{layer}"
         gates = GATES[self.kind]
         return recurrent_weights(
-            x.graph, name, gates, x.shape[-1], self.hidden_size, self.bias, x.dtype
+            x.graph,
+            name,
+            gates,
+            x.shape[-1],
+            self.hidden_size,
+            self.bias,
+            x.dtype,
         )
 
     def drop(self, layer: int, x: LogicalRegion, step: int | str = "") -> LogicalRegion:
@@ -168,19 +174,28 @@ class Stack:
         steps = list(xs)
         states = []
         for layer in range(self.layers):
-            steps = [self.drop(layer, x, t) for t, x in enumerate(steps)]
-            weights = self.weights(layer, steps[0])
-            if initial:
-                state = initial[layer]
-            else:
-                zero = zero_state(steps[0].shape[:-1], steps[0].axes[:-1], weights)
-                state = (zero,) * STATES[self.kind]
-            for t, x in enumerate(steps):
-                with in_group(weights, t, self.group):
-                    state = cell(x, *state, weights)
-                steps[t] = state[0]
+            state = initial[layer] if initial else None
+            steps, state = self._unroll_layer(layer, cell, steps, state)
             states.append(state)
         return steps, states
+
+    def _unroll_layer(
+        self,
+        layer: int,
+        cell: Callable[..., State],
+        steps: list[LogicalRegion],
+        state: State | None,
+    ) -> tuple[list[LogicalRegion], State]:
+        steps = [self.drop(layer, x, t) for t, x in enumerate(steps)]
+        weights = self.weights(layer, steps[0])
+        if state is None:
+            zero = zero_state(steps[0].shape[:-1], steps[0].axes[:-1], weights)
+            state = (zero,) * STATES[self.kind]
+        for t, x in enumerate(steps):
+            with in_group(weights, t, self.group):
+                state = cell(x, *state, weights)
+            steps[t] = state[0]
+        return steps, state
 
     def unroll_hidden(
         self,
@@ -299,13 +314,18 @@ def step_of_hidden(
     weights.steps.append(step)
     from_x = _product(step, x, weights, chain, "ih", "i")
     with x.graph.following(step):
-        new_h = cell(step, from_x, _product(f"{step}.hidden", h, weights, chain, "hh", "m"))
-    weights._chains[(new_h.name,)] = chain
-    return new_h
+        h = cell(step, from_x, _product(f"{step}.hidden", h, weights, chain, "hh", "m"))
+    weights._chains[(h.name,)] = chain
+    return h
 
 
 def _product(
-    name: str, x: LogicalRegion, weights: RecurrentWeights, chain: str, which: str, axis: str
+    name: str,
+    x: LogicalRegion,
+    weights: RecurrentWeights,
+    chain: str,
+    which: str,
+    axis: str,
 ) -> LogicalRegion:
     lead = distinct(x.axes[:-1], ("g", "h", "i", "m"))
     parameters = weights.regions[0 if which == "ih" else 1 :: 2]
@@ -326,7 +346,12 @@ def _product(
 
 
 def product_backward(
-    op: Operator, g: LogicalRegion, *, name: str, key: tuple[str, ...], is_first: bool
+    op: Operator,
+    g: LogicalRegion,
+    *,
+    name: str,
+    key: tuple[str, ...],
+    is_first: bool,
 ) -> tuple[LogicalRegion | None, ...]:
     """The gradients of inputs and, in the first step of a chain, of the parameters: one product for all steps.
 

@@ -53,10 +53,10 @@ def lstm_cell(
         (h.name, c.name), number
     )  # a state that is continued twice begins two chains
     lead = distinct(x.axes[:-1], ("g", "h", "i", "m"))
-    biases = ", g h" * (len(weights.regions) - 2)
     gates = launch_first(
         number,
-        f"{term((*lead, 'i'))}, {term((*lead, 'm'))}, g h i, g h m{biases} -> {term((*lead, 'g', 'h'))}",
+        f"{term((*lead, 'i'))}, {term((*lead, 'm'))}, g h i, g h m"
+        f"{', g h' * (len(weights.regions) - 2)} -> {term((*lead, 'g', 'h'))}",
         [x, h, *weights.regions],
         kernel=products.gates,
         backward=partial(
@@ -66,9 +66,9 @@ def lstm_cell(
         * (1 / x.shape[-1] + 1 / h.shape[-1]),  # a point of (i, m) would be a product with either
     )
     weights.steps.append(gates.name)
-    state = launch_cell(gates, c)
-    weights._chains[state[0].name, state[1].name] = chain
-    return state
+    h, c = launch_cell(gates, c)
+    weights._chains[h.name, c.name] = chain
+    return h, c
 
 
 def lstm_steps(

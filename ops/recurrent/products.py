@@ -14,7 +14,12 @@ from taskflow import Array, Context, Kernel
 
 @partial(Kernel, is_captured=True)
 def gates(
-    ctx: Context, x: Array, h: Array, weight_ih: Array, weight_hh: Array, *rest: Array
+    ctx: Context,
+    x: Array,
+    h: Array,
+    weight_ih: Array,
+    weight_hh: Array,
+    *rest: Array,
 ) -> None:
     """W_ih x + W_hh h + biases. Of partial sums over i or m, the first part of the other axis adds its product."""
     *biases, y = rest

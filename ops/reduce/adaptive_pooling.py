@@ -107,18 +107,24 @@ def _places(
         )
 
 
+def _along(
+    ctx: Context, windows: int, image: int, extents: Sequence[tuple[int, int]], dim: int
+) -> Iterator[tuple[int, slice, int]]:
+    """`_places` along one dimension of images, of the tiles of two arguments."""
+    tile = spatial(ctx.rect(windows))
+    return _places(tile[dim], spatial(ctx.rect(image))[dim], *extents[dim])
+
+
 @partial(Kernel, cuda=gpu_windows.mean)
 def _mean(ctx: Context, x: Array, y: Array, *, extents: Sequence[tuple[int, int]]) -> None:
     """Window by window: a product with shares would make infinity times zero of points outside of a window."""
     lines = ctx.scratch("lines", (*x.shape[:3], y.shape[3]), x.dtype)
-    tiles = zip(spatial(ctx.rect(1)), spatial(ctx.rect(0)), extents, strict=True)
-    rows, columns = (_places(*tile[:2], *tile[2]) for tile in tiles)
-    for j, where, size in columns:
-        ctx.xp.sum(x[:, :, :, where], axis=3, out=lines[:, :, :, j])
-        ctx.xp.divide(lines[:, :, :, j], size, out=lines[:, :, :, j])
-    for i, where, size in rows:
-        ctx.xp.sum(lines[:, :, where], axis=2, out=y[:, :, i])
-        ctx.xp.divide(y[:, :, i], size, out=y[:, :, i])
+    for at, where, size in _along(ctx, 1, 0, extents, 1):
+        ctx.xp.sum(x[:, :, :, where], axis=3, out=lines[:, :, :, at])
+        ctx.xp.divide(lines[:, :, :, at], size, out=lines[:, :, :, at])
+    for at, where, size in _along(ctx, 1, 0, extents, 0):
+        ctx.xp.sum(lines[:, :, where], axis=2, out=y[:, :, at])
+        ctx.xp.divide(y[:, :, at], size, out=y[:, :, at])
 
 
 @partial(Kernel, cuda=gpu_windows.mean_gradient)
@@ -127,22 +133,25 @@ def _mean_gradient(
 ) -> None:
     lines = ctx.scratch("lines", (*gy.shape[:3], gx.shape[3]), gy.dtype)
     share = ctx.scratch("share", gy.shape[:3], gy.dtype)
-    row = ctx.scratch("row", lines[:, :, 0].shape, gy.dtype)
-    tiles = zip(spatial(ctx.rect(0)), spatial(ctx.rect(1)), extents, strict=True)
-    rows, columns = (_places(*tile[:2], *tile[2]) for tile in tiles)
     ctx.xp.copyto(lines, 0)
-    for j, where, size in columns:
-        ctx.xp.divide(gy[:, :, :, j], size, out=share)
+    for at, where, size in _along(ctx, 0, 1, extents, 1):
+        ctx.xp.divide(gy[:, :, :, at], size, out=share)
         ctx.xp.add(lines[:, :, :, where], share[..., None], out=lines[:, :, :, where])
+    share = ctx.scratch("row", lines[:, :, 0].shape, gy.dtype)
     ctx.xp.copyto(gx, 0)
-    for i, where, size in rows:
-        ctx.xp.divide(lines[:, :, i], size, out=row)
-        ctx.xp.add(gx[:, :, where], row[:, :, None], out=gx[:, :, where])
+    for at, where, size in _along(ctx, 0, 1, extents, 0):
+        ctx.xp.divide(lines[:, :, at], size, out=share)
+        ctx.xp.add(gx[:, :, where], share[:, :, None], out=gx[:, :, where])
 
 
 @partial(Kernel, cuda=gpu_windows.largest)
 def _max(
-    ctx: Context, x: Array, y: Array, index: Array, *, extents: Sequence[tuple[int, int]]
+    ctx: Context,
+    x: Array,
+    y: Array,
+    index: Array,
+    *,
+    extents: Sequence[tuple[int, int]],
 ) -> None:
     (top, _), (left, _) = spatial(ctx.rect(1))
     for i in range(y.shape[2]):
@@ -156,7 +165,12 @@ def _max(
 
 @partial(Kernel, cuda=gpu_windows.largest_gradient)
 def _max_gradient(
-    ctx: Context, gy: Array, index: Array, gx: Array, *, extents: Sequence[tuple[int, int]]
+    ctx: Context,
+    gy: Array,
+    index: Array,
+    gx: Array,
+    *,
+    extents: Sequence[tuple[int, int]],
 ) -> None:
     """Windows may overlap, so they are added one after the other."""
     gx.fill(0)

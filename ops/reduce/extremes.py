@@ -67,7 +67,12 @@ def global_max_pool2d(x: LogicalRegion, name: str | None = None) -> LogicalRegio
 
 
 def _extreme(
-    kind: str, text: str, x: LogicalRegion, dim: Dims, keepdim: bool, name: str | None
+    kind: str,
+    text: str,
+    x: LogicalRegion,
+    dim: Dims,
+    keepdim: bool,
+    name: str | None,
 ) -> LogicalRegion:
     dims = reduced_dims(f"{kind} '{name or kind}'", x, dim)
     axes = distinct(x.axes)
@@ -149,7 +154,13 @@ def argmin(
 
 @partial(Kernel, cuda=gpu_rows.points_behind)
 def _points_behind(
-    ctx: Context, x: Array, largest: Array, behind: Array, *, dim: int, extent: int
+    ctx: Context,
+    x: Array,
+    largest: Array,
+    behind: Array,
+    *,
+    dim: int,
+    extent: int,
 ) -> None:
     """How many points of the whole dimension are behind the first maximum, so that parts combine by their maximum."""
     row = (*x.shape[:dim], 1, *x.shape[dim + 1 :])
@@ -194,11 +205,9 @@ def topk(
     check_positive(where, k=k)
     if k > x.shape[dim]:
         raise ValueError(f"{where}: k is {k}, dim {dim} of '{x.name}' has {x.shape[dim]} points")
-    axes = distinct(x.axes, ("k",))
-    read, made = (term((*axes[:dim], axis, *axes[dim + 1 :])) for axis in (f"^{axes[dim]}", "^k"))
     values, indices = launch_all(
         name or "topk",
-        f"{read} -> {made}, {made}",
+        _topk_pattern(x, dim),
         [x],
         kernel=largest_of_rows.bind(dim=dim, largest=largest),
         sizes={"k": k},
@@ -209,9 +218,21 @@ def topk(
     return values, indices
 
 
+def _topk_pattern(x: LogicalRegion, dim: int) -> str:
+    axes = distinct(x.axes, ("k",))
+    read, made = (term((*axes[:dim], axis, *axes[dim + 1 :])) for axis in (f"^{axes[dim]}", "^k"))
+    return f"{read} -> {made}, {made}"
+
+
 @partial(Kernel, is_compiled=True, cuda=gpu_rows.in_order)
 def largest_of_rows(
-    ctx: Context, x: Array, values: Array, indices: Array, *, dim: int, largest: bool
+    ctx: Context,
+    x: Array,
+    values: Array,
+    indices: Array,
+    *,
+    dim: int,
+    largest: bool,
 ) -> None:
     """The kernel of `topk`: as many as `values` has along `dim`."""
     from ops.cpu import rows as cpu_rows

@@ -33,6 +33,11 @@ from ops.tiles import (
 )
 from taskflow import Array, Context, Kernel, LogicalRegion, Operator, Rect, Window
 
+_PATTERNS = {
+    "avg_pool2d": "n c y x -> n c h w",
+    "max_pool2d": "n c y x -> n c h w, n c h w",  # and where in its window a maximum stands
+}
+
 
 def max_pool2d(
     x: LogicalRegion,
@@ -129,8 +134,8 @@ def _pool_lines(
     name: str | None,
 ) -> LogicalRegion:
     where = checked(kind, name, x, ndim=(3,))
-    step = kernel_size if stride is None else stride
-    check_positive(where, kernel_size=kernel_size, stride=step)
+    stride = kernel_size if stride is None else stride
+    check_positive(where, kernel_size=kernel_size, stride=stride)
     check_not_negative(where, padding=padding)
     name = x.graph.unique_name(name or kind)
     with x.graph.following(name):
@@ -139,7 +144,7 @@ def _pool_lines(
         kind.replace("1d", "2d"),
         lines,
         (1, kernel_size),
-        (1, step),
+        (1, stride),
         (0, padding),
         name,
         where,
@@ -159,32 +164,29 @@ def _launch(
 ) -> LogicalRegion:
     """`where`: what messages call it, if not by `kind`."""
     where = where or checked(kind, name, x, ndim=(4,))
-    windows = windows_over(
-        where, x, kernel_size, kernel_size if stride is None else stride, padding
+    stride = kernel_size if stride is None else stride
+    windows = windows_over(where, x, kernel_size, stride, padding)
+    _check_padding(where, windows)
+    is_max = kind == "max_pool2d"
+    return launch_first(
+        name or kind,
+        _PATTERNS[kind],
+        [x],
+        kernel=(_max if is_max else _mean).bind(windows=windows),
+        windows={"y": windows[0], "x": windows[1]},
+        backward=_backward,
+        flops=windows[0].size * windows[1].size,
+        dtype=[x.dtype, "int32"] if is_max else [x.dtype],
+        layout=layout_channels_last(_PATTERNS[kind]),
     )
+
+
+def _check_padding(where: str, windows: Sequence[Window]) -> None:
     for window in windows:
         if 2 * window.padding > window.size:
             raise ValueError(
                 f"{where}: padding is {window.padding}, more than half the kernel size {window.size}"
             )
-    pattern = "n c y x -> n c h w"
-    kernel = _mean
-    dtype = [x.dtype]
-    if kind == "max_pool2d":  # the second output says where in its window the maximum stands
-        pattern = f"{pattern}, n c h w"
-        kernel = _max
-        dtype = [x.dtype, "int32"]
-    return launch_first(
-        name or kind,
-        pattern,
-        [x],
-        kernel=kernel.bind(windows=windows),
-        windows={"y": windows[0], "x": windows[1]},
-        backward=_backward,
-        flops=windows[0].size * windows[1].size,
-        dtype=dtype,
-        layout=layout_channels_last(pattern),
-    )
 
 
 def _backward(op: Operator, gy: LogicalRegion, *_: LogicalRegion | None) -> LogicalRegion:
@@ -228,7 +230,12 @@ def _max(ctx: Context, x: Array, y: Array, index: Array, *, windows: Sequence[Wi
 
 @partial(Kernel, is_compiled=True, is_captured=True, takes_mixed_on_cuda=True)
 def _max_gradient(
-    ctx: Context, gy: Array, index: Array, gx: Array, *, windows: Sequence[Window]
+    ctx: Context,
+    gy: Array,
+    index: Array,
+    gx: Array,
+    *,
+    windows: Sequence[Window],
 ) -> None:
     out = work_array(ctx, "gx", channels_last(gx))
     ctx.xp.copyto(out, 0)

@@ -171,7 +171,12 @@ def _sum(ctx: Context, x: Array, y: Array, *, dims: tuple[int, ...], factor: flo
 
 @partial(Kernel, is_captured=True)
 def _repeat(
-    ctx: Context, gy: Array, gx: Array, *, dims: tuple[int, ...] = (), factor: float = 1.0
+    ctx: Context,
+    gy: Array,
+    gx: Array,
+    *,
+    dims: tuple[int, ...] = (),
+    factor: float = 1.0,
 ) -> None:
     """`gy` lacks `dims`, or only leading ones."""
     if dims and gy.ndim < gx.ndim:

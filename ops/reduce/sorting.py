@@ -51,7 +51,13 @@ def argsort(
 
 @partial(Kernel, cuda=gpu_rows.in_order)
 def _in_order(
-    ctx: Context, x: Array, values: Array, indices: Array, *, dim: int, largest: bool
+    ctx: Context,
+    x: Array,
+    values: Array,
+    indices: Array,
+    *,
+    dim: int,
+    largest: bool,
 ) -> None:
     """NumPy puts NaN last, so the largest first are the smallest of -x."""
     x, values, indices = (last(a, dim) for a in (x, values, indices))

@@ -154,10 +154,12 @@ def edges(
         raise ValueError(f"{where}: indptr ascends from 0 to the {len(sources)} edges")
     if not len(sources) or sources.min() < 0 or sources.max() >= len(borders) - 1:
         raise ValueError(f"{where}: indices are of edges between {len(borders) - 1} vertices")
-    given = None if weight is None else np.asarray(weight)
-    if given is not None and given.shape != sources.shape:
-        raise ValueError(f"{where}: weight has shape {given.shape}, there are {len(sources)} edges")
-    relation = Edges(name, borders, sources, given)
+    weight = None if weight is None else np.asarray(weight)
+    if weight is not None and weight.shape != sources.shape:
+        raise ValueError(
+            f"{where}: weight has shape {weight.shape}, there are {len(sources)} edges"
+        )
+    relation = Edges(name, borders, sources, weight)
     relation.constant(graph, "borders")
     return relation
 
@@ -170,16 +172,15 @@ def graph_order(indptr: ArrayLike, indices: ArrayLike, starts: int = 8) -> Array
     """
     import networkx as nx  # a fifth of all imports, which most programs need not wait for
 
-    borders = np.asarray(indptr)
+    indptr = np.asarray(indptr)
     sources = np.asarray(indices)
     graph = nx.Graph()
-    graph.add_nodes_from(range(len(borders) - 1))
-    targets = np.repeat(np.arange(len(borders) - 1), np.diff(borders))
+    graph.add_nodes_from(range(len(indptr) - 1))
+    targets = np.repeat(np.arange(len(indptr) - 1), np.diff(indptr))
     graph.add_edges_from(zip(sources.tolist(), targets.tolist(), strict=True))
-    begins = [None, *(partial(_vertex, share=k / starts) for k in range(starts))]
     orders = [
         np.array([*nx.utils.reverse_cuthill_mckee_ordering(graph, begin)], np.int64)
-        for begin in begins
+        for begin in (None, *(partial(_vertex, share=k / starts) for k in range(starts)))
     ]
     return min(orders, key=partial(_reach, sources=sources, targets=targets))
 

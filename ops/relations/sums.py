@@ -209,33 +209,40 @@ def _sum(
 
 
 def _sum_backward(
-    op: Operator, gy: LogicalRegion, *, edges: Edges, is_fused: bool, is_weighted: bool
+    op: Operator,
+    gy: LogicalRegion,
+    *,
+    edges: Edges,
+    is_fused: bool,
+    is_weighted: bool,
 ) -> tuple[LogicalRegion | None, ...]:
-    x = op.inputs[0]
     name = f"{op.name}.dx"
     others = len(op.inputs) - 1
-    v, *rest = terms(op)[1][0].split()
     if not is_fused:
-        return _ends(name, gy, edges, "target", v), *[None] * others
+        return _ends(name, gy, edges, "target", terms(op)[1][0].split()[0]), *[None] * others
     if is_weighted and edges.order is not None:
         raise ValueError(f"'{op.name}': a gradient of a gradient by weights of edges")
     weight = op.inputs[-1] if is_weighted else None
     gx = _sum(name, gy, edges.turned, True, weight)
     if weight is None:
         return gx, *[None] * others
+    return gx, *[None] * (others - 1), _of_weights(op, gy, edges)
+
+
+def _of_weights(op: Operator, gy: LogicalRegion, edges: Edges) -> LogicalRegion:
+    """The gradient of an edge's weight: the product of what its target got and its source has."""
+    v, *rest = terms(op)[1][0].split()
     row = term(rest)
-    heads = rest[:-1]
-    gweight = launch_first(
+    return launch_first(
         f"{op.name}.dweight",
-        f"target {row}, row {row}, {v}, {v} -> {term((v, *heads))}",
-        [gy, x, edges.constant(gy.graph, "targets"), edges.constant(gy.graph, "indices")],
+        f"target {row}, row {row}, {v}, {v} -> {term((v, *rest[:-1]))}",
+        [gy, op.inputs[0], *(edges.constant(gy.graph, end) for end in ("targets", "indices"))],
         kernel=_products,
         windows={
             "target": edges.image("target_of_edge", v),
             "row": edges.image("source_of_edge", v),
         },
     )
-    return gx, *[None] * (others - 1), gweight
 
 
 def _mean(y: LogicalRegion, edges: Edges) -> LogicalRegion:
@@ -336,7 +343,12 @@ def _add_to_rows(ctx: Context, gy: Array, index: Array, y: Array) -> None:
 
 @partial(Kernel, is_compiled=True, cuda=on_gpu.largest_gradient)
 def _largest_gradient(
-    ctx: Context, gy: Array, y: Array, m: Array, targets: Array, gm: Array
+    ctx: Context,
+    gy: Array,
+    y: Array,
+    m: Array,
+    targets: Array,
+    gm: Array,
 ) -> None:
     from ops.cpu import segments
 

@@ -57,25 +57,14 @@ def interpolate(
     """
     where = checked("interpolate", name, x, ndim=(4,))
     made = pair(where, "size", size)
-    for n in made:
-        check_positive(where, size=n)
-    if mode not in TAPS:
-        raise ValueError(f"{where}: mode is '{mode}', it is {', '.join(map(repr, TAPS))}")
-    if align_corners and mode == "nearest":
-        raise ValueError(f"{where}: align_corners is for 'bilinear' and 'bicubic'")
-    if scales is not None and not all(scale > 0 for scale in scales):
-        raise ValueError(f"{where}: scales are {scales}, they are positive")
-    ratios = (
-        [1 / s for s in scales]
-        if scales
-        else [n / m for n, m in zip(x.shape[2:], made, strict=True)]
-    )
-    if align_corners:
-        ratios = [
-            (n - 1) / (m - 1) if m > 1 else 0.0 for n, m in zip(x.shape[2:], made, strict=True)
-        ]
-    axes = (*zip(x.shape[2:], made, ratios, strict=True),)
-    options: dict[str, Any] = {"mode": mode, "align_corners": align_corners, "axes": axes}
+    check_positive(where, size=made[0])
+    check_positive(where, size=made[1])
+    _check(where, mode, align_corners, scales)
+    options: dict[str, Any] = {
+        "mode": mode,
+        "align_corners": align_corners,
+        "axes": _axes(x, made, align_corners, scales),
+    }
     return launch_first(
         name or "interpolate",
         "n c y x -> n c h w",
@@ -87,8 +76,40 @@ def interpolate(
     )
 
 
+def _check(where: str, mode: str, align_corners: bool, scales: tuple[float, float] | None) -> None:
+    if mode not in TAPS:
+        raise ValueError(f"{where}: mode is '{mode}', it is {', '.join(map(repr, TAPS))}")
+    if align_corners and mode == "nearest":
+        raise ValueError(f"{where}: align_corners is for 'bilinear' and 'bicubic'")
+    if scales is not None and not all(scale > 0 for scale in scales):
+        raise ValueError(f"{where}: scales are {scales}, they are positive")
+
+
+def _axes(
+    x: LogicalRegion,
+    made: Sequence[int],
+    align_corners: bool,
+    scales: tuple[float, float] | None,
+) -> tuple[Axis, ...]:
+    """Of height and width."""
+    dims = zip(x.shape[2:], made, scales or (None, None), strict=True)
+    return tuple((n, m, _ratio(n, m, scale, align_corners)) for n, m, scale in dims)
+
+
+def _ratio(extent: int, made: int, scale: float | None, align_corners: bool) -> float:
+    """How far apart neighbours of the result lie in the image."""
+    if align_corners:
+        return (extent - 1) / (made - 1) if made > 1 else 0.0
+    return extent / made if scale is None else 1 / scale
+
+
 def _backward(
-    op: Operator, gy: LogicalRegion, *, mode: str, align_corners: bool, axes: tuple[Axis, Axis]
+    op: Operator,
+    gy: LogicalRegion,
+    *,
+    mode: str,
+    align_corners: bool,
+    axes: tuple[Axis, Axis],
 ) -> LogicalRegion:
     kernel = _gradient.bind(mode=mode, align_corners=align_corners, axes=axes)
     sizes = {axis: op.extents[axis] for axis in "yx"}
@@ -108,7 +129,13 @@ def _backward(
 
 @partial(Kernel)
 def _resize(
-    ctx: Context, x: Array, y: Array, *, mode: str, align_corners: bool, axes: tuple[Axis, Axis]
+    ctx: Context,
+    x: Array,
+    y: Array,
+    *,
+    mode: str,
+    align_corners: bool,
+    axes: tuple[Axis, Axis],
 ) -> None:
     made = spatial(ctx.rect(1))
     read = spatial(ctx.rect(0))
@@ -138,7 +165,12 @@ def _sum_of_taps(
 
 
 def _add_picked(
-    ctx: Context, slot: tuple[int, int], x: Array, y: Array, points: Array, shares: Array
+    ctx: Context,
+    slot: tuple[int, int],
+    x: Array,
+    y: Array,
+    points: Array,
+    shares: Array,
 ) -> None:
     dim, _ = slot
     picked = ctx.scratch(slot, y.shape, x.dtype)
@@ -149,7 +181,12 @@ def _add_picked(
 
 
 def _add_slices(
-    ctx: Context, slot: tuple[int, int], x: Array, y: Array, points: Array, shares: Array
+    ctx: Context,
+    slot: tuple[int, int],
+    x: Array,
+    y: Array,
+    points: Array,
+    shares: Array,
 ) -> None:
     """On a GPU one by one: an array of indices would be copied from the host."""
     read = x.swapaxes(0, slot[0])
@@ -162,7 +199,13 @@ def _add_slices(
 
 @partial(Kernel)
 def _gradient(
-    ctx: Context, gy: Array, gx: Array, *, mode: str, align_corners: bool, axes: tuple[Axis, Axis]
+    ctx: Context,
+    gy: Array,
+    gx: Array,
+    *,
+    mode: str,
+    align_corners: bool,
+    axes: tuple[Axis, Axis],
 ) -> None:
     rows, columns = _matrices(ctx, 0, 1, gy, mode, align_corners, axes)
     lines = ctx.scratch("lines", (*gy.shape[:3], gx.shape[3]), gy.dtype)
@@ -209,11 +252,19 @@ def taps(mode: str, align_corners: bool, at: Array, axis: Axis) -> list[tuple[Ar
     centre = at * ratio if align_corners else (at + 0.5) * ratio - 0.5
     if mode == "bilinear" and extent == count:
         return [(at, np.ones(len(at))), (at, np.zeros(len(at)))]
-    if mode == "bilinear":
-        centre = np.maximum(centre, 0)
-        low = np.minimum(centre.astype(np.intp), last)
-        share = np.minimum(centre - low, 1.0)
-        return [(low, 1 - share), (np.minimum(low + 1, last), share)]
+    return (_linear if mode == "bilinear" else _cubic)(centre, last)
+
+
+def _linear(centre: Array, last: int) -> list[tuple[Array, Array]]:
+    """`taps` of the two points around a place."""
+    centre = np.maximum(centre, 0)
+    low = np.minimum(centre.astype(np.intp), last)
+    share = np.minimum(centre - low, 1.0)
+    return [(low, 1 - share), (np.minimum(low + 1, last), share)]
+
+
+def _cubic(centre: Array, last: int) -> list[tuple[Array, Array]]:
+    """`taps` of the four points around a place."""
     low = np.floor(centre).astype(np.intp)
     t = centre - low
     shares = (_far(t + 1), _near(t), _near(1 - t), _far(2 - t))

@@ -111,14 +111,18 @@ def flip(x: LogicalRegion, dims: int | Sequence[int], name: str | None = None) -
         ValueError: a dimension is out of range or named twice.
     """
     where = checked("flip", name, x, floating=False)
-    named = tuple(dims) if isinstance(dims, Sequence) else (dims,)
-    turned = tuple(check_dim(where, d, x.ndim) for d in named)
+    dims = tuple(dims) if isinstance(dims, Sequence) else (dims,)
+    turned = tuple(check_dim(where, k, x.ndim) for k in dims)
     if len(set(turned)) < len(turned):
-        raise ValueError(f"{where}: dims {named} names a dimension of '{x.name}' twice")
+        raise ValueError(f"{where}: dims {dims} names a dimension of '{x.name}' twice")
     axes = distinct(x.axes)
-    read = distinct([f"{a}_in" for a in axes], axes)
+    read = distinct([f"{axis}_in" for axis in axes], axes)
     return _launch_flip(
-        x, term(axes), [read[k] if k in turned else a for k, a in enumerate(axes)], turned, name
+        x,
+        term(axes),
+        [read[k] if k in turned else axes[k] for k in range(x.ndim)],
+        turned,
+        name,
     )
 
 

@@ -126,7 +126,13 @@ def concat(xs: Sequence[LogicalRegion], dim: int = 0, name: str | None = None) -
     *offsets, extent = accumulate((x.shape[dim] for x in xs), initial=0)
     backward = partial(_concat_backward, dim=dim)
     return put_together(
-        name or "concat", xs, distinct(xs[0].axes), dim, tuple(offsets), extent, backward=backward
+        name or "concat",
+        xs,
+        distinct(xs[0].axes),
+        dim,
+        tuple(offsets),
+        extent,
+        backward=backward,
     )
 
 
@@ -265,11 +271,16 @@ def _concat_backward(op: Operator, gy: LogicalRegion, *, dim: int) -> tuple[Logi
             [gy],
             kernel=_copy,
             sizes={axis: x.shape[dim]},
-            windows={(key := part.split()[dim]): Window(axis, padding=-op.windows[key].padding)},
+            windows=_turned_window(op, part.split()[dim], axis),
             dtype=x.dtype,
         )
         for k, (part, x) in enumerate(zip(parts, op.inputs, strict=True))
     )
+
+
+def _turned_window(op: Operator, part: str, axis: str) -> dict[str, Window]:
+    """From which point of the whole axis a part came."""
+    return {part: Window(axis, padding=-op.windows[part].padding)}
 
 
 # -- kernels -----------------------------------------------------------------------------------------------------------

@@ -25,7 +25,13 @@ from taskflow import Array, Context, Kernel, LogicalRegion, Operator, Window
 
 
 def slice(
-    x: LogicalRegion, dim: int, start: int, end: int, name: str | None = None, *, step: int = 1
+    x: LogicalRegion,
+    dim: int,
+    start: int,
+    end: int,
+    name: str | None = None,
+    *,
+    step: int = 1,
 ) -> LogicalRegion:
     """The points `start` to `end` - 1 of dimension `dim`, as torch.narrow(x, dim, start, end - start).
 
@@ -132,16 +138,31 @@ def _backward(
 ) -> tuple[LogicalRegion | None, ...]:
     """The sections' gradients in their places, zeros where there is none."""
     x = op.inputs[0]
-    axes = terms(op)[1][0].replace("^", "").split()
-    axes[dim : dim + 1] = distinct([x.axes[dim]], [a for k, a in enumerate(axes) if k != dim])
     present, at = zip(
         *((g, start) for g, start in zip(gradients, starts, strict=True) if g is not None),
         strict=True,
     )
-    gx = put_together(
-        f"{op.name}.dx", present, axes, dim, at, x.shape[dim], has_gaps=True, dtype=x.dtype
+    return (
+        put_together(
+            f"{op.name}.dx",
+            present,
+            _axes_together(op, dim),
+            dim,
+            at,
+            x.shape[dim],
+            has_gaps=True,
+            dtype=x.dtype,
+        ),
+        *[None] * (len(op.inputs) - 1),
     )
-    return gx, *[None] * (len(op.inputs) - 1)
+
+
+def _axes_together(op: Operator, dim: int) -> list[str]:
+    """Those of the sections, with the axis of what they were cut from."""
+    axes = terms(op)[1][0].replace("^", "").split()
+    others = [axis for k, axis in enumerate(axes) if k != dim]
+    axes[dim : dim + 1] = distinct([op.inputs[0].axes[dim]], others)
+    return axes
 
 
 @partial(Kernel, is_captured=True, takes_mixed=True)

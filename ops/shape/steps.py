@@ -9,7 +9,12 @@ from taskflow import Array, Context, Kernel, LogicalRegion, Operator, Window
 
 
 def take_steps(
-    x: LogicalRegion, dim: int, start: int, end: int, step: int, name: str
+    x: LogicalRegion,
+    dim: int,
+    start: int,
+    end: int,
+    step: int,
+    name: str,
 ) -> LogicalRegion:
     """The points `start`, `start + step`, ... before `end` of dimension `dim`; the caller has checked them."""
     axes = distinct(x.axes)

@@ -59,7 +59,14 @@ def embedding(
     """
     shape = num_embeddings, embedding_dim
     return _look_up_rows(
-        "embedding", "embedding", indices, shape, name, dtype, weight_init, padding_idx
+        "embedding",
+        "embedding",
+        indices,
+        shape,
+        name,
+        dtype,
+        weight_init,
+        padding_idx,
     )
 
 
@@ -101,15 +108,21 @@ def embedding_bag(
     if mode == "max" or padding_idx is not None:
         checked("embedding_bag", name, indices, "indices", least=1, floating=False)
         words = _look_up_rows(
-            "embedding_bag", "embedding", indices, shape, name, dtype, weight_init, padding_idx
+            "embedding_bag",
+            "embedding",
+            indices,
+            shape,
+            name,
+            dtype,
+            weight_init,
+            padding_idx,
         )
         with indices.graph.following(words.name):
             return _bag_of_words(
                 words, indices, None if padding_idx is None else int(padding_idx) % shape[0], mode
             )
-    total = _look_up_rows(
-        "embedding_bag", "embedding_bag", indices, shape, name, dtype, weight_init
-    )
+    kind = "embedding_bag"
+    total = _look_up_rows(kind, kind, indices, shape, name, dtype, weight_init)
     return total if mode == "sum" else multiply(total, 1 / indices.shape[-1], f"{total.name}.mean")
 
 
@@ -123,15 +136,13 @@ def _bag_of_words(
         return max(words, dim, name=f"{name}.bag")
     is_word = unsqueeze(not_equal(indices, row, f"{name}.is_word"), indices.ndim, f"{name}.chosen")
     if mode == "max":
-        largest = max(where(is_word, words, -inf, f"{name}.words"), dim, name=f"{name}.largest")
-        return where(greater(largest, -inf, f"{name}.has_words"), largest, 0.0, f"{name}.bag")
-    total = sum(
-        where(is_word, words, 0.0, f"{name}.words"),
-        dim,
-        name=f"{name}.{'bag' if mode == 'sum' else 'sum'}",
-    )
+        words = where(is_word, words, -inf, f"{name}.words")
+        words = max(words, dim, name=f"{name}.largest")
+        return where(greater(words, -inf, f"{name}.has_words"), words, 0.0, f"{name}.bag")
+    words = where(is_word, words, 0.0, f"{name}.words")
     if mode == "sum":
-        return total
+        return sum(words, dim, name=f"{name}.bag")
+    total = sum(words, dim, name=f"{name}.sum")
     count = sum(cast(is_word, words.dtype, f"{name}.counted"), dim, name=f"{name}.count")
     return divide(total, maximum(count, 1.0, f"{name}.divisor"), f"{name}.bag")
 
@@ -235,14 +246,24 @@ def _words(ctx: Context, indices: Array, padding: int) -> Array:
 
 @partial(Kernel, takes_mixed=True, accumulates=True)
 def _gradient_of_words_on_gpu(
-    ctx: Context, indices: Array, gy: Array, gweight: Array, *, padding: int
+    ctx: Context,
+    indices: Array,
+    gy: Array,
+    gweight: Array,
+    *,
+    padding: int,
 ) -> None:
     gpu_tables.look_up_gradient(ctx, _words(ctx, indices, padding), gy, gweight)
 
 
 @partial(Kernel, is_compiled=True, accumulates=True, cuda=_gradient_of_words_on_gpu)
 def _gradient_of_words(
-    ctx: Context, indices: Array, gy: Array, gweight: Array, *, padding: int
+    ctx: Context,
+    indices: Array,
+    gy: Array,
+    gweight: Array,
+    *,
+    padding: int,
 ) -> None:
     add_to_rows(ctx, _words(ctx, indices, padding)[..., None], gy, gweight)
 

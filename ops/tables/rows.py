@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import accumulate
+from itertools import accumulate, chain
 from math import prod
 
 from ops.building import distinct, term, terms
@@ -55,6 +55,10 @@ class RowGradient:
         """Look-ups of a step."""
         return sum(prod(indices.shape) for indices, _ in self.look_ups)
 
+    def is_of(self, dtype: str) -> bool:
+        """Whether all that looked-up rows get is of that dtype."""
+        return all(gy.dtype == dtype for _, gy in self.look_ups)
+
 
 def row_gradients(
     graph: Graph, gradients: Mapping[LogicalRegion, LogicalRegion]
@@ -65,9 +69,7 @@ def row_gradients(
         r.name for r in [*graph.outputs.values(), *(r for op in graph.operators for r in op.inputs)]
     )
     by_row = {p: _by_row(g, makers, uses, 0) for p, g in gradients.items() if p.dtype in DTYPES}
-    return {
-        p: g for p, g in by_row.items() if g and all(gy.dtype == p.dtype for _, gy in g.look_ups)
-    }
+    return {p: g for p, g in by_row.items() if g and g.is_of(p.dtype)}
 
 
 def _by_row(
@@ -78,13 +80,14 @@ def _by_row(
     if uses[gradient.name] != readers or not (is_sum(maker) or is_look_up_gradient(maker)):
         return None
     if not is_sum(maker):
-        indices, gy = maker.inputs
-        return RowGradient((maker,), ((indices, gy),))
+        return RowGradient((maker,), ((maker.inputs[0], maker.inputs[1]),))
     parts = [part for r in maker.inputs if (part := _by_row(r, makers, uses, 1))]
     if len(parts) < len(maker.inputs):
         return None
-    look_ups = tuple(pair for part in parts for pair in part.look_ups)
-    return RowGradient((maker, *(op for part in parts for op in part.makers)), look_ups)
+    return RowGradient(
+        (maker, *chain.from_iterable(part.makers for part in parts)),
+        tuple(chain.from_iterable(part.look_ups for part in parts)),
+    )
 
 
 def set_makers_aside(graph: Graph, gradients: Iterable[RowGradient]) -> None:

@@ -92,7 +92,13 @@ def scatter_add(
     axes = distinct(x.axes, ("p",))
     picked = term((*axes[:dim], "p", *axes[dim + 1 :]))
     return _added(
-        x, src, index, f"{picked}, {picked} -> {term(axes)}", dim, name or "scatter_add", 1.0
+        x,
+        src,
+        index,
+        f"{picked}, {picked} -> {term(axes)}",
+        dim,
+        name or "scatter_add",
+        1.0,
     )
 
 
@@ -226,7 +232,13 @@ def _expanded(ctx: Context, index: Array, shape: tuple[int, ...], dim: int) -> A
 
 @Kernel
 def _scatter_on_gpu(
-    ctx: Context, src: Array, index: Array, y: Array, *, dim: int, count: int
+    ctx: Context,
+    src: Array,
+    index: Array,
+    y: Array,
+    *,
+    dim: int,
+    count: int,
 ) -> None:
     gpu_tables.add_along(ctx, src, _expanded(ctx, index, src.shape, dim), y, dim, count)
 
@@ -239,7 +251,13 @@ def _scatter(ctx: Context, src: Array, index: Array, y: Array, *, dim: int, coun
 
 @Kernel
 def _gather_on_gpu(
-    ctx: Context, g: Array, index: Array, gsrc: Array, *, dim: int, count: int
+    ctx: Context,
+    g: Array,
+    index: Array,
+    gsrc: Array,
+    *,
+    dim: int,
+    count: int,
 ) -> None:
     gpu_tables.gather_along(ctx, g, _expanded(ctx, index, gsrc.shape, dim), gsrc, dim, count)
 
@@ -247,5 +265,11 @@ def _gather_on_gpu(
 @partial(Kernel, cuda=_gather_on_gpu)
 def _gather(ctx: Context, g: Array, index: Array, gsrc: Array, *, dim: int, count: int) -> None:
     take_along(
-        ctx, "scatter_add: the index", g, _expanded(ctx, index, gsrc.shape, dim), gsrc, dim, count
+        ctx,
+        "scatter_add: the index",
+        g,
+        _expanded(ctx, index, gsrc.shape, dim),
+        gsrc,
+        dim,
+        count,
     )

@@ -121,36 +121,56 @@ def run_once(
     Raises:
         ValueError: it does not run.
     """
-    import torch
-
     signature = program.graph_signature
-    parameters = signature.inputs_to_parameters
-    buffers = signature.inputs_to_buffers
-    constants = {
-        k: program.constants[v] for k, v in signature.inputs_to_lifted_tensor_constants.items()
+    tensors = _held(program, module)
+    results = _results(program, _fed(program, tensors, example))
+    return Exported(
+        list(program.graph.nodes),
+        results,
+        signature.inputs_to_parameters,
+        signature.inputs_to_buffers,
+        {name: tensors[name] for name in signature.inputs_to_lifted_tensor_constants},
+        list(signature.buffers_to_mutate.values()),
+        origins,
+    )
+
+
+def _held(program: Any, module: Any) -> dict[str, Any]:
+    """Placeholder -> its tensor, for those that the module or the program holds."""
+    signature = program.graph_signature
+    parameters = signature.inputs_to_parameters.items()
+    buffers = signature.inputs_to_buffers.items()
+    constants = signature.inputs_to_lifted_tensor_constants.items()
+    return {
+        **{k: module.get_parameter(name) for k, name in parameters},
+        **{k: module.get_buffer(name) for k, name in buffers},
+        **{k: program.constants[name] for k, name in constants},
     }
-    tensors = {k: module.get_parameter(v) for k, v in parameters.items()}
-    tensors |= {k: module.get_buffer(v) for k, v in buffers.items()} | constants
-    rest = iter(example)
+
+
+def _fed(program: Any, tensors: Mapping[str, Any], example: Sequence[Any]) -> list[Any]:
+    """The values of all placeholders, in order."""
     names = [node.name for node in program.graph.nodes if node.op == "placeholder"]
     if sum(name not in tensors for name in names) != len(example):
         raise ValueError(
             "from_torch: forward looks at values beside computing (a check of them, a print)"
         )
-    values = [tensors[name] if name in tensors else next(rest) for name in names]
+    rest = iter(example)
+    return [tensors[name] if name in tensors else next(rest) for name in names]
+
+
+def _results(program: Any, values: Sequence[Any]) -> Mapping[Any, Any]:
+    import torch
+
     runner = _runner()(program.graph_module)
     try:
         with torch.no_grad(), torch.random.fork_rng(devices=[]), quiet():
             runner.run(*values)
     except Exception as error:
-        text = one_line(error)
         raise ValueError(
-            f"from_torch: what torch.export makes of the module does not run: {text}"
+            f"from_torch: what torch.export makes of the module does not run: {one_line(error)}"
         ) from error
-    updated = list(signature.buffers_to_mutate.values())
-    return Exported(
-        list(program.graph.nodes), runner.results, parameters, buffers, constants, updated, origins
-    )
+    return dict(runner.results)
 
 
 def _runner() -> Any:

@@ -23,7 +23,7 @@ from ops.torch.imported import Imported
 from ops.torch.peer import TOLERANCES, Answer, Peer, array_of, tensors_of
 from ops.torch.refusals import one_line
 from ops.torch.state import from_torch_state
-from taskflow import Array, Context, Graph, LogicalRegion, differentiate
+from taskflow import Array, Context, Graph, LogicalRegion, Operator, differentiate
 
 Numbers = dict[str, Array]  # an output, buffer or gradient, as messages call it -> its values
 
@@ -34,28 +34,22 @@ def compare(module: Any, inputs: Sequence[Any], spec: Any, model: Imported) -> l
     Raises:
         ValueError: an output, a gradient or a buffer differs from torch's, or a gradient has a hook.
     """
-    if hooked := [name for name, p in module.named_parameters() if p._post_accumulate_grad_hooks]:
-        raise ValueError(
-            f"from_torch: the gradient of '{hooked[0]}' has a hook, which is not supported"
-        )
-    peer = Peer.of(module, spec, inputs)
-    try:
-        answer = peer.run(inputs)
-    except RuntimeError as error:
-        raise ValueError(
-            f"from_torch: torch has no gradient of the module: {one_line(error)}"
-        ) from error
-    if len(answer.outputs) != len(model.outputs):
-        raise ValueError(
-            f"from_torch: forward returns {len(answer.outputs)} tensors, the graph has {len(model.outputs)}"
-        )
-    beside = _Beside.of(peer, model, answer)
-    expected = beside.theirs(answer)
-    scales = {what: _largest(value) for what, value in expected.items()}
+    _check_hooks(module)
+    beside = _Beside.of(Peer.of(module, spec, inputs), model, inputs)
+    expected = beside.theirs(beside.answer)
+    scales = _scales(expected)
     beside.check("", inputs, expected, scales)
     for name, changed in adversaries(inputs):
         beside.check_on(name, changed, scales)
     return beside.frozen
+
+
+def _check_hooks(module: Any) -> None:
+    for name, p in module.named_parameters():
+        if p._post_accumulate_grad_hooks:
+            raise ValueError(
+                f"from_torch: the gradient of '{name}' has a hook, which is not supported"
+            )
 
 
 @dataclass(frozen=True)
@@ -79,8 +73,18 @@ class _Beside:
     frozen: list[str] = field(default_factory=list)
 
     @staticmethod
-    def of(peer: Peer, model: Imported, answer: Answer) -> _Beside:
+    def of(peer: Peer, model: Imported, inputs: Sequence[Any]) -> _Beside:
         """With the gradients of parameters and inputs, in a copy of the graph."""
+        try:
+            answer = peer.run(inputs)
+        except RuntimeError as error:
+            raise ValueError(
+                f"from_torch: torch has no gradient of the module: {one_line(error)}"
+            ) from error
+        if len(answer.outputs) != len(model.outputs):
+            raise ValueError(
+                f"from_torch: forward returns {len(answer.outputs)} tensors, the graph has {len(model.outputs)}"
+            )
         model = model.with_regions({}, model.weights)
         coarsest = max(TOLERANCES.get(r.dtype, 0.0) for r in model.graph.regions.values())
         made = _Beside(peer, model, answer, coarsest)
@@ -88,31 +92,41 @@ class _Beside:
         return made
 
     def _differentiate(self) -> None:
-        graph = self.model.graph
-        given = self.answer.gradients
-        named = dict(self.peer.module.named_parameters())
-        has = from_torch_state({name: np.full(p.shape, name in given) for name, p in named.items()})
-        if missed := [
-            name for name, flags in has.items() if flags.any() and name not in graph.regions
-        ]:
-            raise ValueError(
-                f"from_torch: '{missed[0]}' has a gradient in torch, and is not in the graph"
-            )
-        self.frozen.extend(r.name for r in graph.parameters if not has[r.name].any())
+        parameters = self.model.graph.parameters
+        followed = self._followed()
+        self.frozen.extend(r.name for r in parameters if r.name not in followed)
         parts = [
             self._probed(k, r)
             for k, r in enumerate(self.model.outputs)
             if self.answer.outputs[k].requires_grad
         ]
-        if not parts or not given:
+        if not parts or not self.answer.gradients:
             return
-        wanted = [r for r in graph.parameters if has[r.name].any()]
-        fed = [r for k, r in enumerate(self.model.inputs.values()) if f"input {k}" in given]
+        by = [r for r in parameters if r.name in followed]
+        for k, r in enumerate(self.model.inputs.values()):
+            if f"input {k}" in self.answer.gradients:
+                by.append(r)
         try:
-            gradients = differentiate(reduce(add, parts), [*wanted, *fed])
+            gradients = differentiate(reduce(add, parts), by)
         except ValueError as error:
             raise ValueError(f"from_torch: {error}") from error
         self.gradients.update({f"the gradient of '{r.name}'": g for r, g in gradients.items()})
+
+    def _followed(self) -> set[str]:
+        """The regions of parameters that have a gradient in torch, or a part of one."""
+        flags = from_torch_state(
+            {
+                name: np.full(p.shape, name in self.answer.gradients)
+                for name, p in self.peer.module.named_parameters()
+            }
+        )
+        followed = [name for name in flags if flags[name].any()]
+        for name in followed:
+            if name not in self.model.graph.regions:
+                raise ValueError(
+                    f"from_torch: '{name}' has a gradient in torch, and is not in the graph"
+                )
+        return set(followed)
 
     def _probed(self, k: int, region: LogicalRegion) -> LogicalRegion:
         probe = self.model.graph.input(f"probe {k}", region.shape, region.dtype)
@@ -125,12 +139,8 @@ class _Beside:
                 expected = self.theirs(self.peer.run(inputs))
         except (RuntimeError, ValueError, IndexError, AssertionError):
             return  # torch itself says that they are out of range
-        self.check(
-            name,
-            inputs,
-            expected,
-            {what: max(scales[what], _largest(v)) for what, v in expected.items()},
-        )
+        here = _scales(expected)
+        self.check(name, inputs, expected, {what: max(scales[what], here[what]) for what in here})
 
     def check(
         self, name: str, inputs: Sequence[Any], expected: Numbers, scales: Mapping[str, float]
@@ -147,59 +157,60 @@ class _Beside:
         try:
             _check(where, ours, expected, tolerances)
         except ValueError:
-            moves = self._moves(
-                "all" if name in ("", "large numbers") else "weights", inputs, expected
-            )
-            _check(
-                where,
-                ours,
-                expected,
-                {what: max(t, 10 * moves.get(what, 0.0)) for what, t in tolerances.items()},
-            )
+            moves = self._moves(name, inputs, expected)
+            for what in tolerances:
+                tolerances[what] = max(tolerances[what], 10 * moves.get(what, 0.0))
+            _check(where, ours, expected, tolerances)
 
-    def _moves(self, nudged: str, inputs: Sequence[Any], expected: Numbers) -> dict[str, float]:
+    def _moves(self, name: str, inputs: Sequence[Any], expected: Numbers) -> dict[str, float]:
         """How far torch's own numbers move when weights, or all numbers, are nudged."""
+        nudged = "all" if name in ("", "large numbers") else "weights"
         with quiet(), np.errstate(all="ignore"):
             other = self.theirs(self.peer.run(inputs, nudged))
-            pairs = {
-                what: (other[what].astype(float), value.astype(float))
+            return {
+                what: _largest(other[what].astype(float) - value.astype(float))
                 for what, value in expected.items()
             }
-            return {what: _largest(a - b) for what, (a, b) in pairs.items()}
 
     def ours(self, inputs: Sequence[Any]) -> Numbers:
         """By the graph."""
-        fed = {
-            r.name: array_of(x)
-            for r, x in zip(self.model.inputs.values(), tensors_of(inputs), strict=True)
-        }
-        probes = {f"probe {k}": probe for k, probe in self.peer.probes.items()}
-        values = evaluate(self.model.graph, {**self.model.weights, **fed, **probes})
+        values = evaluate(self.model.graph, self._fed(inputs))
         made = {f"output {k}": values[region.name] for k, region in enumerate(self.model.outputs)}
         made |= {
             f"the buffer '{name}'": values[name] for name in self.answer.buffers if name in values
         }
         return made | {what: values[region.name] for what, region in self.gradients.items()}
 
+    def _fed(self, inputs: Sequence[Any]) -> Numbers:
+        """What the graph reads: weights, inputs and probes."""
+        pairs = zip(self.model.inputs.values(), tensors_of(inputs), strict=True)
+        return {
+            **self.model.weights,
+            **{region.name: array_of(tensor) for region, tensor in pairs},
+            **{f"probe {k}": probe for k, probe in self.peer.probes.items()},
+        }
+
     def theirs(self, answer: Answer) -> Numbers:
         """By torch."""
         made = {f"output {k}": array_of(tensor) for k, tensor in enumerate(answer.outputs)}
         made |= {f"the buffer '{name}'": value for name, value in answer.buffers.items()}
-        named = dict(self.peer.module.named_parameters())
-        given = answer.gradients
-        parts = from_torch_state(
+        slopes = self._slopes(answer.gradients)
+        return made | {f"the gradient of '{name}'": value for name, value in slopes.items()}
+
+    def _slopes(self, gradients: Mapping[str, Any]) -> Numbers:
+        """torch's gradients by region; zeros where torch has none."""
+        slopes = from_torch_state(
             {
-                name: array_of(given[name]) if name in given else np.zeros(p.shape)
-                for name, p in named.items()
+                name: array_of(gradients[name]) if name in gradients else np.zeros(p.shape)
+                for name, p in self.peer.module.named_parameters()
             }
         )
-        parts |= {
-            r.name: array_of(given[f"input {k}"])
-            if f"input {k}" in given
-            else np.zeros(r.shape, r.dtype)
-            for k, r in enumerate(self.model.inputs.values())
-        }
-        return made | {f"the gradient of '{name}'": value for name, value in parts.items()}
+        for k, r in enumerate(self.model.inputs.values()):
+            if f"input {k}" in gradients:
+                slopes[r.name] = array_of(gradients[f"input {k}"])
+            else:
+                slopes[r.name] = np.zeros(r.shape, r.dtype)
+        return slopes
 
     def tolerances(self, scales: Mapping[str, float]) -> dict[str, float]:
         """The largest difference that rounding explains, by what is compared."""
@@ -240,6 +251,10 @@ def _is_close(ours: Array, theirs: Array, tolerance: float) -> Array:
     return close
 
 
+def _scales(numbers: Numbers) -> dict[str, float]:
+    return {what: _largest(value) for what, value in numbers.items()}
+
+
 def _largest(value: Array) -> float:
     wide = value.astype(np.float64)
     return float(np.abs(wide).max(initial=0.0, where=np.isfinite(wide)))
@@ -254,13 +269,17 @@ def evaluate(graph: Graph, values: Mapping[str, Array]) -> dict[str, Array]:
     }
     for op in graph.operators:
         by_region.update({r.name: np.empty(r.shape, r.dtype) for r in op.outputs})
-        written = [*(k in op.writes for k in range(len(op.inputs))), *(True for _ in op.outputs)]
-        rects = [op.bound.rect(k, {}) for k in range(len(op.args))]
-        arrays = [by_region[r.name][rect.slices()] for r, rect in zip(op.args, rects)]
-        for array, is_written in zip(arrays, written):
-            array.flags.writeable = is_written  # kernels are compiled for that
-        reads = [k < len(op.inputs) for k in range(len(arrays))]
-        context = Context(rects, {axis: (0, extent) for axis, extent in op.extents.items()})
-        with np.errstate(all="ignore"):
-            op.kernel.for_dtypes(arrays, reads, written)(context, *arrays)
+        _run(op, by_region)
     return by_region
+
+
+def _run(op: Operator, by_region: Mapping[str, Array]) -> None:
+    rects = [op.bound.rect(k, {}) for k in range(len(op.args))]
+    context = Context(rects, {axis: (0, extent) for axis, extent in op.extents.items()})
+    arrays = [by_region[r.name][rect.slices()] for r, rect in zip(op.args, rects)]
+    reads = [k < len(op.inputs) for k in range(len(arrays))]
+    written = [k in op.writes or not is_read for k, is_read in enumerate(reads)]
+    for array, is_written in zip(arrays, written):
+        array.flags.writeable = is_written  # kernels are compiled for that
+    with np.errstate(all="ignore"):
+        op.kernel.for_dtypes(arrays, reads, written)(context, *arrays)

@@ -217,14 +217,14 @@ def _summed(op: Operator, forward: Iterable[Operator]) -> set[str]:
 
     DTensor of torch 2.13 fails for RMSNorm there: it adds to a partial mean in place.
     """
-    source = op.inputs[0].name
     axes = _dims(terms(op)[0][0])
     summed = set[str]()
     for part in forward:
-        if part.name.startswith(f"{op.name}.") and part.inputs[0].name == source:
+        if part.name.startswith(f"{op.name}.") and part.inputs[0].name == op.inputs[0].name:
             (read, *_), (made, *_) = terms(part)
-            kept = _dims(made)
-            summed |= {a for a, inner in zip(axes, _dims(read), strict=True) if inner not in kept}
+            summed |= {
+                a for a, inner in zip(axes, _dims(read), strict=True) if inner not in _dims(made)
+            }
     return summed
 
 
@@ -263,9 +263,10 @@ def _placed(op: Operator, axes: Axes, stays_split: bool) -> Placed:
         return tuple(dims.index(a) if a in dims and (kept or dims[0] == a) else None for a in axes)
 
     both = list(zip(op.inputs, read, strict=True))
-    weights = {r.name.rpartition(".")[2]: of(t) for r, t in both if r.is_persistent}
     return Placed(
-        weights, of(next(t for r, t in both if not r.is_persistent)), of(made, stays_split)
+        {r.name.rpartition(".")[2]: of(t) for r, t in both if r.is_persistent},
+        of(next(t for r, t in both if not r.is_persistent)),
+        of(made, stays_split),
     )
 
 
@@ -290,22 +291,20 @@ def _style_class() -> Any:
         def __repr__(self) -> str:
             return f"PlannedStyle({self.placed})"
 
+        def _distributed(self, name: str, p: Any, mesh: Any) -> Any:
+            if id(p) not in self.tied:
+                split = self.placed.weights.get(name, (None,) * mesh.ndim)
+                tensor = distribute_tensor(p.data, mesh, placements(split))
+                made = torch.nn.Parameter(tensor, p.requires_grad)
+                self.tied[id(p)] = made, p  # alive, so that its number is no other's
+            return self.tied[id(p)][0]
+
         def _apply(self, module: Any, mesh: Any) -> Any:
             whole = placements((None,) * mesh.ndim)
             for part in module.modules() if self.is_root else [module]:
                 for name, p in list(part._parameters.items()):
                     if p is not None and not isinstance(p, DTensor):
-                        where = (
-                            placements(self.placed.weights[name])
-                            if name in self.placed.weights
-                            else whole
-                        )
-                        if id(p) not in self.tied:
-                            made = torch.nn.Parameter(
-                                distribute_tensor(p.data, mesh, where), p.requires_grad
-                            )
-                            self.tied[id(p)] = made, p  # alive, so that its number is no other's
-                        part.register_parameter(name, self.tied[id(p)][0])
+                        part.register_parameter(name, self._distributed(name, p, mesh))
                 for name, buffer in list(part._buffers.items()):
                     if buffer is not None and not isinstance(buffer, DTensor):
                         part._buffers[name] = distribute_tensor(buffer, mesh, whole)

@@ -249,7 +249,6 @@ class ExportReader:
         """Regions where regions or parameters go in; else what torch gives."""
         args = self._resolve(node.args)
         kwargs = self._resolve(node.kwargs)
-        given = list(_leaves((args, kwargs)))
         name = getattr(node.target, "__name__", str(node.target))
         packet = name.partition(".")[0]
         if packet in _ASSERTS:
@@ -257,36 +256,31 @@ class ExportReader:
         if packet == "getitem":
             return args[0][args[1]]
         try:
-            is_known_now = not any(
-                isinstance(v, LogicalRegion | Weight | Missing | Updated) for v in given
-            )
-            if is_known_now and packet not in _NEVER_KNOWN:
+            if packet not in _NEVER_KNOWN and not any(map(_is_open, _leaves((args, kwargs)))):
                 return self._compute(node, args)
             if (empty := self._without_elements(node)) is not None:
                 return empty
             if packet in _OF_VALUES:
                 raise ValueError("what forward does depends on the value of a tensor")
-            rule, is_raw = _rule(name)
-            if rule is None:
-                self.unknown.append(self.exported.origins.get(node.stack_trace or "", place(node)))
-            if rule is None or self.unknown:
-                return Missing(node.name)
-            for value in given:
-                if isinstance(value, Missing):
-                    raise Unsupported(f"{value.what} is not computed, which")
-                if isinstance(value, Updated):
-                    raise Unsupported(
-                        "reading new statistics of batch norm, or another dtype of them, is not supported"
-                    )
-            refuse_unread(rule, node.target, args, kwargs)
-            kwargs = {k: v for k, v in kwargs.items() if k not in HARMLESS}
-            site = self._site(node)
-            if not is_raw:
-                args = _mapped(site.region, args)
-                kwargs = _mapped(site.region, kwargs)
-            return self._checked(node, rule(site, *args, **kwargs))
+            return self._by_rule(node, name, args, kwargs)
         except Exception as error:
             raise Refused(node.target, f"from_torch: {place(node)}: {one_line(error)}") from error
+
+    def _by_rule(self, node: Any, name: str, args: Any, kwargs: Any) -> Any:
+        """What the rule of a call makes, or that it is missing."""
+        rule, is_raw = _rule(name)
+        if rule is None:
+            self.unknown.append(self.exported.origins.get(node.stack_trace or "", place(node)))
+        if rule is None or self.unknown:
+            return Missing(node.name)
+        _check_computed((args, kwargs))
+        refuse_unread(rule, node.target, args, kwargs)
+        kwargs = {k: v for k, v in kwargs.items() if k not in HARMLESS}
+        site = self._site(node)
+        if not is_raw:
+            args = _mapped(site.region, args)
+            kwargs = _mapped(site.region, kwargs)
+        return self._checked(node, rule(site, *args, **kwargs))
 
     def _compute(self, node: Any, args: Any) -> Any:
         """What torch gives."""
@@ -415,6 +409,21 @@ def _mapped(function: Callable[[Any], Any], value: Any) -> Any:
     if isinstance(value, dict):
         return {k: _mapped(function, v) for k, v in value.items()}
     return function(value)
+
+
+def _is_open(value: Any) -> bool:
+    """Whether a value is not known while the module is read."""
+    return isinstance(value, LogicalRegion | Weight | Missing | Updated)
+
+
+def _check_computed(arguments: Any) -> None:
+    for value in _leaves(arguments):
+        if isinstance(value, Missing):
+            raise Unsupported(f"{value.what} is not computed, which")
+        if isinstance(value, Updated):
+            raise Unsupported(
+                "reading new statistics of batch norm, or another dtype of them, is not supported"
+            )
 
 
 def _leaves(value: Any) -> Iterator[Any]:

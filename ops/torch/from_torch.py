@@ -55,14 +55,26 @@ def from_torch(module: Any, example_inputs: Any, *, compare: bool = True) -> Imp
     _check_tensors(module, args, kwargs)
     if not compare:
         return _read(module, args, kwargs)[0]
+    return _as_torch(module, args, kwargs)
+
+
+def _as_torch(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Imported:
+    """What is read, compared with torch; parameters without a gradient there are states."""
+    import torch
+
     with only_computing(module):
         imported, other = _read(module, args, kwargs)
     inputs, spec = torch.utils._pytree.tree_flatten((args, kwargs))
     with changed_weights(module, near), without_dropout(), only_computing(module):
         frozen = compared(module, inputs, spec, other.imported())
-    regions = imported.graph.regions
-    states = {name: replace(regions[name], role="state") for name in frozen if name in regions}
-    return imported.with_regions(states, imported.weights)
+    return imported.with_regions(
+        {
+            name: replace(imported.graph.regions[name], role="state")
+            for name in frozen
+            if name in imported.graph.regions
+        },
+        imported.weights,
+    )
 
 
 def _arguments(example_inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:

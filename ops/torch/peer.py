@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -99,27 +99,38 @@ class Peer:
         """
         import torch
 
-        change = _nudged if nudged else _same
-        module = self.module
-        of_inputs = _nudged if nudged == "all" else _same
-        followed = [x for k, x in enumerate(tensors_of(inputs)) if k in self.followed]
-        leaves = [_leaf(x, of_inputs, any(x is other for other in followed)) for x in inputs]
+        leaves = self._leaves(inputs, _nudged if nudged == "all" else _same)
         passed = [x.clone() if isinstance(x, torch.Tensor) else x for x in leaves]
+        sources = dict(self.module.named_parameters())
+        sources |= {f"input {k}": x for k, x in enumerate(tensors_of(leaves))}
+        change = _nudged if nudged else _same
+        with changed_weights(self.module, change), _own_buffers(self.module), torch.enable_grad():
+            answer = self._answer(passed, sources)
+        for k, x in enumerate(tensors_of(passed)):
+            if x._version:
+                raise ValueError(
+                    f"from_torch: forward changes its input {k} in place, which is not supported"
+                )
+        return answer
+
+    def _leaves(self, inputs: Sequence[Any], change: Callable[[Any], Any]) -> list[Any]:
+        """Changed copies, which those of the followed inputs have gradients of."""
+        followed = [x for k, x in enumerate(tensors_of(inputs)) if k in self.followed]
+        return [_leaf(x, change, any(x is other for other in followed)) for x in inputs]
+
+    def _answer(self, passed: Sequence[Any], sources: Mapping[str, Any]) -> Answer:
+        """Of forward; gradients are by those of the sources that ask for one."""
+        import torch
+
         args, kwargs = torch.utils._pytree.tree_unflatten(passed, self.spec)
-        weights = dict(module.named_parameters())
-        with changed_weights(module, change), _own_buffers(module), torch.enable_grad():
-            result = module(*args, **kwargs)
-            outputs = [x for x in torch.utils._pytree.tree_leaves(result) if x is not None]
-            wanted = weights | {f"input {k}": x for k, x in enumerate(tensors_of(leaves))}
-            gradients = self._gradients(
-                outputs, {k: x for k, x in wanted.items() if x.requires_grad}
-            )
-            buffers = {name: array_of(b).copy() for name, b in module.named_buffers()}
-        if changed := [k for k, x in enumerate(tensors_of(passed)) if x._version]:
-            raise ValueError(
-                f"from_torch: forward changes its input {changed[0]} in place, which is not supported"
-            )
-        return Answer(outputs, buffers, gradients)
+        leaves = torch.utils._pytree.tree_leaves(self.module(*args, **kwargs))
+        outputs = [x for x in leaves if x is not None]
+        by = {name: x for name, x in sources.items() if x.requires_grad}
+        return Answer(
+            outputs,
+            gradients=self._gradients(outputs, by),
+            buffers={name: array_of(x).copy() for name, x in self.module.named_buffers()},
+        )
 
     def _gradients(self, outputs: Sequence[Any], wanted: dict[str, Any]) -> dict[str, Any]:
         import torch

@@ -44,16 +44,13 @@ def is_read(rule: Callable[..., Any], target: Any, argument: Any) -> bool:
     _, *parameters = signature(rule).parameters.values()  # after the site
     kinds = {p.kind: p for p in parameters}
     if argument.kwarg_only:
-        named = next(
-            (p for p in parameters if p.name == argument.name), kinds.get(Parameter.VAR_KEYWORD)
-        )
-        return named is not None and not named.name.startswith("_")
-    place = [a.name for a in target._schema.arguments].index(argument.name)
-    positional = [p for p in parameters if p.kind is Parameter.POSITIONAL_OR_KEYWORD]
-    parameter = (
-        positional[place] if place < len(positional) else kinds.get(Parameter.VAR_POSITIONAL)
-    )
-    return parameter is not None and not parameter.name.startswith("_")
+        named = [p for p in parameters if p.name == argument.name]
+        reader = named[0] if named else kinds.get(Parameter.VAR_KEYWORD)
+    else:
+        place = [p.name for p in target._schema.arguments].index(argument.name)
+        named = [p for p in parameters if p.kind is Parameter.POSITIONAL_OR_KEYWORD]
+        reader = named[place] if place < len(named) else kinds.get(Parameter.VAR_POSITIONAL)
+    return reader is not None and not reader.name.startswith("_")
 
 
 def _given(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[tuple[Any, Any]]:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
@@ -170,29 +171,31 @@ class Site:
         The name is that of the module that holds the weight, if there is one; a second call of it is `<name>@2`.
         """
         graph = self.book.graph
-        book = self.book
-        name = name or self._name_of(weights)
-        book.calls[name] += 1
-        graph.names.discard(name)
-        name += f"@{book.calls[name]}" if book.calls[name] > 1 else ""
-        name = graph.unique_name(name)
-        region_names = {key: f"{name}.{key}" for key, value in weights.items() if value is not None}
-        hidden = {
-            region: graph.regions.pop(region)
-            for region in region_names.values()
-            if region in graph.regions
-        }
+        name = self._name_of_call(name or self._name_of(weights))
+        names = {key: f"{name}.{key}" for key in weights if weights[key] is not None}
         first = len(graph.operators)
-        made = builder(name)
-        placeholders = {key: graph.regions.pop(region) for key, region in region_names.items()}
-        graph.regions.update(hidden)
-        changed = {r.name: self._target(weights[key], r) for key, r in placeholders.items()}
-        for k, op in enumerate(graph.operators[first:], first):
-            if any(r in placeholders.values() for r in op.inputs):
-                graph.operators[k] = replace(
-                    op, inputs=tuple(changed.get(r.name, r) for r in op.inputs)
-                )
+        with _without(graph.regions, names.values()):
+            made = builder(name)
+            placeholders = {key: graph.regions.pop(names[key]) for key in names}
+        self._replace(placeholders, weights, first)
         return made
+
+    def _name_of_call(self, name: str) -> str:
+        book = self.book
+        book.calls[name] += 1
+        book.graph.names.discard(name)
+        name += f"@{book.calls[name]}" if book.calls[name] > 1 else ""
+        return book.graph.unique_name(name)
+
+    def _replace(
+        self, placeholders: Mapping[str, LogicalRegion], weights: Mapping[str, Any], first: int
+    ) -> None:
+        """Let operators from number `first` on read the weights instead."""
+        operators = self.book.graph.operators
+        changed = {r.name: self._target(weights[key], r) for key, r in placeholders.items()}
+        for k, op in enumerate(operators[first:], first):
+            if any(r in placeholders.values() for r in op.inputs):
+                operators[k] = replace(op, inputs=tuple(changed.get(r.name, r) for r in op.inputs))
 
     def _target(self, value: Any, placeholder: LogicalRegion) -> LogicalRegion:
         """The region in the place of one that a builder has made, with its first values if it is new."""
@@ -213,3 +216,11 @@ class Site:
             if name.endswith(f".{key}") and not re.search(r"[@']", name):
                 return str(name.removesuffix(f".{key}"))
         return self.name
+
+
+@contextmanager
+def _without(regions: dict[str, LogicalRegion], names: Iterable[str]) -> Iterator[None]:
+    """Regions of these names are put aside meanwhile."""
+    aside = {name: regions.pop(name) for name in names if name in regions}
+    yield
+    regions.update(aside)

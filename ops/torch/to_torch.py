@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from math import prod
 from typing import Any
 
@@ -32,47 +32,52 @@ def to_torch(step: Executor | Mapping[str, Array], module: Any) -> dict[str, Any
     >>> fc.load_state_dict(ops.to_torch({"weight": np.ones((1, 2), "float32")}, fc), strict=True)
     <All keys matched successfully>
     """
-    import torch
-
     state = module.state_dict()
     first = first_names(module)
-    read, trained = _reader_of(step)
-    elements = parts_of(
-        _numbered({name: t for name, t in state.items() if first.get(name, name) == name})
-    )
-    flat = {
-        name: array_of(t).copy().reshape(-1)
-        for name, t in state.items()
-        if first.get(name, name) == name
-    }
-    starts = dict(zip(flat, np.cumsum([0, *(a.size for a in flat.values())]).tolist()))
-    names = list(starts)
-    begins = np.array(list(starts.values()))
-    is_any = False
-    for region, numbers in elements.items():
-        if region not in trained:
-            continue
-        value = read(region)
-        if value.shape != numbers.shape:
-            raise ValueError(
-                f"to_torch: '{region}' is {value.shape}, the module's is {numbers.shape}"
-            )
-        if value.size:
-            name = names[int(np.searchsorted(begins, numbers.flat[0], "right")) - 1]
-            flat[name][numbers.reshape(-1) - starts[name]] = value.reshape(-1).astype(
-                flat[name].dtype
-            )
-        is_any = True
-    if not is_any and any(t.numel() for t in state.values()):
+    untied = {name: tensor for name, tensor in state.items() if first.get(name, name) == name}
+    flat = {name: array_of(tensor).copy().reshape(-1) for name, tensor in untied.items()}
+    written = _write(list(flat.values()), _values(step, parts_of(_numbered(untied))))
+    if not written and any(tensor.numel() for tensor in state.values()):
         raise ValueError(
             f"to_torch: none of the module's parameters is there: {', '.join(list(state)[:3])}, ..."
         )
-    made = {}
-    for name, tensor in state.items():
-        array = flat[first.get(name, name)].reshape(tuple(tensor.shape))
-        wide = array.astype(np.float32) if array.dtype.name == "bfloat16" else array
-        made[name] = torch.tensor(wide, dtype=tensor.dtype, device=tensor.device)
-    return made
+    return {name: _like(tensor, flat[first.get(name, name)]) for name, tensor in state.items()}
+
+
+def _values(
+    step: Executor | Mapping[str, Array], elements: Mapping[str, Array]
+) -> Iterator[tuple[Array, Array]]:
+    """Of each region that is there the numbers of its elements, and its values."""
+    read, trained = _reader_of(step)
+    for region, numbers in elements.items():
+        if region in trained:
+            value = read(region)
+            if value.shape != numbers.shape:
+                raise ValueError(
+                    f"to_torch: '{region}' is {value.shape}, the module's is {numbers.shape}"
+                )
+            yield numbers.reshape(-1), value.reshape(-1)
+
+
+def _write(arrays: Sequence[Array], values: Iterable[tuple[Array, Array]]) -> int:
+    """Put values where their numbers say, counted through all arrays; how many regions there were."""
+    begins = np.cumsum([0, *(a.size for a in arrays)])
+    count = 0
+    for numbers, value in values:
+        count += 1
+        if value.size:
+            k = int(np.searchsorted(begins, numbers[0], "right")) - 1
+            arrays[k][numbers - begins[k]] = value.astype(arrays[k].dtype)
+    return count
+
+
+def _like(tensor: Any, flat: Array) -> Any:
+    """A tensor of the same kind with these elements."""
+    import torch
+
+    array = flat.reshape(tuple(tensor.shape))
+    wide = array.astype(np.float32) if array.dtype.name == "bfloat16" else array
+    return torch.tensor(wide, dtype=tensor.dtype, device=tensor.device)
 
 
 def _reader_of(step: Executor | Mapping[str, Array]) -> tuple[Callable[[str], Array], set[str]]:

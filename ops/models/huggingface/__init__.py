@@ -83,8 +83,12 @@ def _pretrain(
     """Masked words, and whether sentences follow each other."""
     h = bert_features(graph, config, sizes)
     t = tokens(graph, "t", sizes.batch, sizes.sequence)
-    name = "loss_words" if both else "loss"
-    loss = ops.cross_entropy(masked_words(h, config), t, IGNORED, name=name)
+    loss = ops.cross_entropy(
+        masked_words(h, config),
+        t,
+        IGNORED,
+        name="loss_words" if both else "loss",
+    )
     if both:
         t = graph.input("t_next", (sizes.batch,), "int32")
         follows = ops.softmax_cross_entropy(next_sentence(h, config), t, name="loss_next")

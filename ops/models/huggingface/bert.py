@@ -20,36 +20,45 @@ _TABLE = "bert.embeddings.word_embeddings"
 
 def bert_features(graph: Graph, config: Bert, sizes: StepSizes) -> LogicalRegion:
     """Features (batch, sequence, hidden) of the words `x`, of sentences `segments`."""
-    hidden = config.hidden_size
-    eps = config.layer_norm_eps
-    dropout = sizes.dropout
-    x, segments = (tokens(graph, n, sizes.batch, sizes.sequence) for n in ("x", "segments"))
-    place = "bert.embeddings"
-    h = sizes.embed(x, config.vocab_size, hidden, _TABLE, config.pad_token_id)
-    h = add_positions(h, f"{place}.position_embeddings", config.max_position_embeddings)
-    name = f"{place}.token_type_embeddings"
-    kinds = config.type_vocab_size
-    kind = sizes.embed(segments, kinds, hidden, name)
-    h = ops.layer_norm(ops.add(h, kind, f"{place}.sum"), eps, f"{place}.LayerNorm")
-    h = dropout(h, config.hidden_dropout_prob)
+    x, segments = (tokens(graph, name, sizes.batch, sizes.sequence) for name in ("x", "segments"))
+    h = sizes.dropout(_embedded(x, segments, config, sizes), config.hidden_dropout_prob)
     attend = Attention(
         config.num_attention_heads,
         config.num_attention_heads,
-        hidden // config.num_attention_heads,
+        config.hidden_size // config.num_attention_heads,
         ("self.query", "self.key", "self.value", "output.dense"),
         dropout=config.attention_probs_dropout_prob * sizes.training,
         fused=sizes.fused,
     )
     for k in range(config.num_hidden_layers):
-        name = f"bert.encoder.layer.{k}"
-        y = dropout(attend(h, f"{name}.attention"), config.hidden_dropout_prob)
-        y = ops.add(h, y, f"{name}.attended")
-        h = ops.layer_norm(y, eps, f"{name}.attention.output.LayerNorm")
-        inner = config.intermediate_size
-        names = "intermediate.dense output.dense"
-        y = dropout(plain(h, inner, config.hidden_act, name, names), config.hidden_dropout_prob)
-        h = ops.layer_norm(ops.add(h, y, f"{name}.out"), eps, f"{name}.output.LayerNorm")
+        h = _layer(h, attend, config, sizes, f"bert.encoder.layer.{k}")
     return h
+
+
+def _embedded(
+    x: LogicalRegion, segments: LogicalRegion, config: Bert, sizes: StepSizes
+) -> LogicalRegion:
+    """The sum of what is learned of words, of positions and of sentences."""
+    place = "bert.embeddings"
+    width = config.hidden_size
+    h = sizes.embed(x, config.vocab_size, width, _TABLE, config.pad_token_id)
+    h = add_positions(h, f"{place}.position_embeddings", config.max_position_embeddings)
+    name = f"{place}.token_type_embeddings"
+    kind = sizes.embed(segments, config.type_vocab_size, width, name)
+    h = ops.add(h, kind, f"{place}.sum")
+    return ops.layer_norm(h, config.layer_norm_eps, f"{place}.LayerNorm")
+
+
+def _layer(
+    h: LogicalRegion, attend: Attention, config: Bert, sizes: StepSizes, name: str
+) -> LogicalRegion:
+    y = sizes.dropout(attend(h, f"{name}.attention"), config.hidden_dropout_prob)
+    y = ops.add(h, y, f"{name}.attended")
+    h = ops.layer_norm(y, config.layer_norm_eps, f"{name}.attention.output.LayerNorm")
+    names = "intermediate.dense output.dense"
+    y = plain(h, config.intermediate_size, config.hidden_act, name, names)
+    y = ops.add(h, sizes.dropout(y, config.hidden_dropout_prob), f"{name}.out")
+    return ops.layer_norm(y, config.layer_norm_eps, f"{name}.output.LayerNorm")
 
 
 def masked_words(h: LogicalRegion, config: Bert) -> LogicalRegion:

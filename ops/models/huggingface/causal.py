@@ -23,52 +23,65 @@ from taskflow import Graph, LogicalRegion
 def gpt2_scores(graph: Graph, config: Gpt2, sizes: StepSizes) -> LogicalRegion:
     """Scores (batch, sequence, words) of the words `x`."""
     x = tokens(graph, "x", sizes.batch, sizes.sequence)
-    dropout = sizes.dropout
-    eps = config.layer_norm_epsilon
-    hidden = config.n_embd
     table = "transformer.wte"
-    h = sizes.embed(x, config.vocab_size, hidden, table)
-    h = dropout(add_positions(h, "transformer.wpe", config.n_positions), config.embd_pdrop)
+    h = sizes.embed(x, config.vocab_size, config.n_embd, table)
+    h = add_positions(h, "transformer.wpe", config.n_positions)
+    h = sizes.dropout(h, config.embd_pdrop)
     attend = Attention(
         config.n_head,
         config.n_head,
-        hidden // config.n_head,
+        config.n_embd // config.n_head,
         ("q", "k", "v", "c_proj"),
         dropout=config.attn_pdrop * sizes.training,
         fused=sizes.fused,
     )
     for k in range(config.n_layer):
-        name = f"transformer.h.{k}"
-        y = attend(ops.layer_norm(h, eps, f"{name}.ln_1"), f"{name}.attn", is_causal=True)
-        h = ops.add(h, dropout(y, config.resid_pdrop), f"{name}.add_1")
-        y = ops.layer_norm(h, eps, f"{name}.ln_2")
-        inner = config.n_inner or 4 * hidden
-        y = plain(y, inner, config.activation_function, f"{name}.mlp", "c_fc c_proj")
-        h = ops.add(h, dropout(y, config.resid_pdrop), f"{name}.add_2")
-    h = ops.layer_norm(h, eps, "transformer.ln_f")
+        h = _gpt2_layer(h, attend, config, sizes, f"transformer.h.{k}")
+    h = ops.layer_norm(h, config.layer_norm_epsilon, "transformer.ln_f")
     return scores_of_words(h, config.vocab_size, table, config.tie_word_embeddings)
+
+
+def _gpt2_layer(
+    h: LogicalRegion, attend: Attention, config: Gpt2, sizes: StepSizes, name: str
+) -> LogicalRegion:
+    y = ops.layer_norm(h, config.layer_norm_epsilon, f"{name}.ln_1")
+    y = attend(y, f"{name}.attn", is_causal=True)
+    h = ops.add(h, sizes.dropout(y, config.resid_pdrop), f"{name}.add_1")
+    y = ops.layer_norm(h, config.layer_norm_epsilon, f"{name}.ln_2")
+    inner = config.n_inner or 4 * config.n_embd
+    y = plain(y, inner, config.activation_function, f"{name}.mlp", "c_fc c_proj")
+    return ops.add(h, sizes.dropout(y, config.resid_pdrop), f"{name}.add_2")
 
 
 def rotary_scores(graph: Graph, config: Rotary, sizes: StepSizes) -> LogicalRegion:
     """Scores (batch, sequence, words) of the words `x`."""
-    x = tokens(graph, "x", sizes.batch, sizes.sequence)
-    eps = config.rms_norm_eps
+    h = tokens(graph, "x", sizes.batch, sizes.sequence)
     table = "model.embed_tokens"
-    h = sizes.embed(x, config.vocab_size, config.hidden_size, table, config.pad_token_id)
+    h = sizes.embed(h, config.vocab_size, config.hidden_size, table, config.pad_token_id)
     attend = _attention(config, sizes)
     masks = dict[int, LogicalRegion]()
     for k in range(config.num_hidden_layers):
-        name = f"model.layers.{k}"
         window = config.window(k) or sizes.sequence
         if window < sizes.sequence and window not in masks:
             masks[window] = within_window(graph, sizes.sequence, window)
-        y = ops.rms_norm(h, eps, f"{name}.input_layernorm")
-        y = attend(y, f"{name}.self_attn", is_causal=True, mask=masks.get(window))
-        h = ops.add(h, y, f"{name}.attended")
-        y = ops.rms_norm(h, eps, f"{name}.post_attention_layernorm")
-        h = ops.add(h, _between(y, config, sizes, f"{name}.mlp"), f"{name}.out")
-    h = ops.rms_norm(h, eps, "model.norm")
+        h = _rotary_layer(h, attend, masks.get(window), config, sizes, f"model.layers.{k}")
+    h = ops.rms_norm(h, config.rms_norm_eps, "model.norm")
     return scores_of_words(h, config.vocab_size, table, config.tie_word_embeddings)
+
+
+def _rotary_layer(
+    h: LogicalRegion,
+    attend: Attention,
+    mask: LogicalRegion | None,
+    config: Rotary,
+    sizes: StepSizes,
+    name: str,
+) -> LogicalRegion:
+    y = ops.rms_norm(h, config.rms_norm_eps, f"{name}.input_layernorm")
+    y = attend(y, f"{name}.self_attn", is_causal=True, mask=mask)
+    h = ops.add(h, y, f"{name}.attended")
+    y = ops.rms_norm(h, config.rms_norm_eps, f"{name}.post_attention_layernorm")
+    return ops.add(h, _between(y, config, sizes, f"{name}.mlp"), f"{name}.out")
 
 
 def _attention(config: Rotary, sizes: StepSizes) -> Attention:

@@ -59,22 +59,31 @@ class Attention:
         mask: LogicalRegion | None = None,
     ) -> LogicalRegion:
         """Of `x` (batch, queries, hidden); the operators are called `<name>.<part>`."""
-        source = x if memory is None else memory
-        graph = x.graph
-        q_name, k_name, v_name, out_name = (f"{name}.{part}" for part in self.names)
-        q = self._heads(x, self.heads, q_name, f"{name}.q")
-        is_shared = self.key_heads < self.heads
-        with nullcontext() if is_shared else graph.following(q_name):
-            k = self._heads(source, self.key_heads, k_name, f"{name}.k")
-            v = self._heads(source, self.key_heads, v_name)
-        scores = f"{name}.scores"
+        q, k, v = self._projected(x, x if memory is None else memory, name)
         if self.fused and mask is None and not self.dropout:
-            y = ops.fused_attention(q, k, v, is_causal, scores, scale=self.scale)
+            y = ops.fused_attention(q, k, v, is_causal, f"{name}.scores", scale=self.scale)
         else:
             y = ops.scaled_dot_product_attention(
-                q, k, v, is_causal, self.dropout, name=scores, mask=mask, scale=self.scale
+                q,
+                k,
+                v,
+                is_causal,
+                self.dropout,
+                name=f"{name}.scores",
+                mask=mask,
+                scale=self.scale,
             )
-        return project_from_heads(y, x.shape[2], self.out_bias, out_name)
+        return project_from_heads(y, x.shape[2], self.out_bias, f"{name}.{self.names[3]}")
+
+    def _projected(
+        self, x: LogicalRegion, source: LogicalRegion, name: str
+    ) -> tuple[LogicalRegion, LogicalRegion, LogicalRegion]:
+        """Queries of `x`, keys and values of `source`; these follow the queries unless they have fewer heads."""
+        q_name, k_name, v_name = (f"{name}.{part}" for part in self.names[:3])
+        q = self._heads(x, self.heads, q_name, f"{name}.q")
+        with nullcontext() if self.key_heads < self.heads else x.graph.following(q_name):
+            k = self._heads(source, self.key_heads, k_name, f"{name}.k")
+            return q, k, self._heads(source, self.key_heads, v_name)
 
     def _heads(
         self, x: LogicalRegion, heads: int, name: str, turned: str | None = None
@@ -88,7 +97,12 @@ class Attention:
 
 
 def gated(
-    x: LogicalRegion, hidden: int, activation: str, name: str, names: str, bias: bool = False
+    x: LogicalRegion,
+    hidden: int,
+    activation: str,
+    name: str,
+    names: str,
+    bias: bool = False,
 ) -> LogicalRegion:
     """down(activation(gate x) up x): Shazeer 2020, arXiv 2002.05202; `names` of gate, up and down."""
     gate, up, down = (f"{name}.{part}" for part in names.split())
@@ -98,12 +112,18 @@ def gated(
 
 
 def plain(
-    x: LogicalRegion, hidden: int, activation: str, name: str, names: str, bias: bool = True
+    x: LogicalRegion,
+    hidden: int,
+    activation: str,
+    name: str,
+    names: str,
+    bias: bool = True,
 ) -> LogicalRegion:
     """down(activation(up x)); `names` of up and down."""
-    up, down = (f"{name}.{part}" for part in names.split())
-    h = ACTIVATIONS[activation](ops.linear(x, hidden, bias, up), name=f"{up}.act")
-    return ops.linear(h, x.shape[-1], bias, down)
+    up, down = names.split()
+    h = ops.linear(x, hidden, bias, f"{name}.{up}")
+    h = ACTIVATIONS[activation](h, name=f"{name}.{up}.act")
+    return ops.linear(h, x.shape[-1], bias, f"{name}.{down}")
 
 
 def add_positions(h: LogicalRegion, name: str, rows: int) -> LogicalRegion:
@@ -141,7 +161,13 @@ def within_window(graph: Graph, length: int, window: int) -> LogicalRegion:
 
 
 def relative_buckets(
-    graph: Graph, name: str, queries: int, keys: int, buckets: int, farthest: int, both_ways: bool
+    graph: Graph,
+    name: str,
+    queries: int,
+    keys: int,
+    buckets: int,
+    farthest: int,
+    both_ways: bool,
 ) -> LogicalRegion:
     """Which bias a distance between key and query has: T5's `_relative_position_bucket`; (queries, keys), int32.
 
@@ -153,7 +179,12 @@ def relative_buckets(
 
 
 def _by_position(
-    graph: Graph, name: str, queries: int, keys: int, kernel: Kernel, dtype: str
+    graph: Graph,
+    name: str,
+    queries: int,
+    keys: int,
+    kernel: Kernel,
+    dtype: str,
 ) -> LogicalRegion:
     sizes = {"s": queries, "t": keys}
     made = graph.launch(name, "-> s t", [], kernel=kernel, sizes=sizes, dtype=dtype, flops=1)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from math import ceil, floor, log, pi
 
 import ops
@@ -15,14 +14,10 @@ def rotary_of(config: Rotary, features: int, sequence: int) -> tuple[float, ops.
     base = rope.rope_theta or config.rope_theta
     kind = rope.rope_type or rope.type or "default"
     trained = rope.original_max_position_embeddings or config.max_position_embeddings
-    scaling = ops.RotaryScaling(rope.factor)
     if kind == "linear":
-        return base, scaling
+        return base, ops.RotaryScaling(rope.factor)
     if kind == "llama3":
-        width = rope.high_freq_factor - rope.low_freq_factor
-        per_frequency = trained / (2 * pi * width)
-        offset = -rope.low_freq_factor / width
-        return base, replace(scaling, offset=offset, per_frequency=per_frequency)
+        return base, _llama3(rope, trained)
     if kind == "yarn":
         return base, _yarn(rope, features, base, trained, config.max_position_embeddings)
     if kind == "dynamic":  # another base where the sequence is longer than in training
@@ -32,9 +27,31 @@ def rotary_of(config: Rotary, features: int, sequence: int) -> tuple[float, ops.
     return base, ops.RotaryScaling()
 
 
+def _llama3(rope: Rope, trained: int) -> ops.RotaryScaling:
+    """Pairs that turn `high_freq_factor` times in training are kept, those of `low_freq_factor` turns divided."""
+    width = rope.high_freq_factor - rope.low_freq_factor
+    return ops.RotaryScaling(
+        rope.factor,
+        offset=-rope.low_freq_factor / width,
+        per_frequency=trained / (2 * pi * width),
+    )
+
+
 def _yarn(rope: Rope, features: int, base: float, trained: int, longest: int) -> ops.RotaryScaling:
     """Pairs that turn more than `beta_fast` times in training are kept, those below `beta_slow` divided."""
     factor = rope.factor if rope.factor != 1.0 else longest / trained
+    low, high = _yarn_pairs(rope, features, base, trained)
+    width = high - low or 0.001
+    return ops.RotaryScaling(
+        factor,
+        (low + width) / width,
+        per_pair=-1 / width,
+        magnitude=_yarn_magnitude(rope, factor),
+    )
+
+
+def _yarn_pairs(rope: Rope, features: int, base: float, trained: int) -> tuple[float, float]:
+    """The last pair that is kept, and the first that is divided."""
     low, high = (
         features * log(trained / (turns * 2 * pi)) / (2 * log(base))
         for turns in (rope.beta_fast or 32, rope.beta_slow or 1)
@@ -42,18 +59,15 @@ def _yarn(rope: Rope, features: int, base: float, trained: int, longest: int) ->
     if rope.truncate:
         low = floor(low)
         high = ceil(high)
-    low = max(low, 0)
-    high = min(high, features - 1)
-    width = high - low or 0.001
-    magnitude = rope.attention_factor
-    if magnitude is None:
-        magnitude = _magnitude(factor, rope.mscale or 1.0)
-        if rope.mscale and rope.mscale_all_dim:
-            magnitude /= _magnitude(factor, rope.mscale_all_dim)
-        elif rope.mscale:
-            magnitude = _magnitude(factor, 1.0)
-    offset = (low + width) / width
-    return ops.RotaryScaling(factor, offset, per_pair=-1 / width, magnitude=magnitude)
+    return max(low, 0), min(high, features - 1)
+
+
+def _yarn_magnitude(rope: Rope, factor: float) -> float:
+    if rope.attention_factor is not None:
+        return rope.attention_factor
+    if rope.mscale and rope.mscale_all_dim:
+        return _magnitude(factor, rope.mscale) / _magnitude(factor, rope.mscale_all_dim)
+    return _magnitude(factor, 1.0)
 
 
 def _magnitude(factor: float, scale: float) -> float:

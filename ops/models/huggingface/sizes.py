@@ -21,12 +21,23 @@ class StepSizes:
     groups: int
 
     def embed(
-        self, words: LogicalRegion, count: int, width: int, name: str, padding: int | None = None
+        self,
+        words: LogicalRegion,
+        count: int,
+        width: int,
+        name: str,
+        padding: int | None = None,
     ) -> LogicalRegion:
         """A row of `<name>.weight` (count, width) for each of the words."""
         init = ops.normal(0.0, 0.02)
         return ops.embedding(
-            words, count, width, name, dtype=self.dtype, weight_init=init, padding_idx=padding
+            words,
+            count,
+            width,
+            name,
+            dtype=self.dtype,
+            weight_init=init,
+            padding_idx=padding,
         )
 
     def dropout(self, h: LogicalRegion, p: float) -> LogicalRegion:

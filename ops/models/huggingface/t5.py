@@ -18,17 +18,21 @@ from taskflow import Graph, LogicalRegion
 
 def t5_scores(graph: Graph, config: T5, sizes: StepSizes) -> LogicalRegion:
     """Scores (batch, sequence, words) of the words that follow `x_decoder`, given the words `x`."""
-    length = sizes.sequence
-    width = config.d_model
-    x, given = (tokens(graph, n, sizes.batch, length) for n in ("x", "x_decoder"))
-    h = sizes.embed(ops.concat([x, given], 1, "words"), config.vocab_size, width, "shared")
-    first, second = ops.split(h, length, 1, "embedded")
+    first, second = _embedded(graph, config, sizes)
     memory = _stack(first, config, sizes, "encoder", config.num_layers)
-    count = config.num_decoder_layers or config.num_layers
-    h = _stack(second, config, sizes, "decoder", count, memory)
+    layers = config.num_decoder_layers or config.num_layers
+    h = _stack(second, config, sizes, "decoder", layers, memory)
     if config.tie_word_embeddings:
-        h = ops.multiply(h, width**-0.5, "decoder.scaled")
+        h = ops.multiply(h, config.d_model**-0.5, "decoder.scaled")
     return scores_of_words(h, config.vocab_size, "shared", config.tie_word_embeddings)
+
+
+def _embedded(graph: Graph, config: T5, sizes: StepSizes) -> tuple[LogicalRegion, ...]:
+    """The words of the encoder and those of the decoder, by one table."""
+    words = [tokens(graph, name, sizes.batch, sizes.sequence) for name in ("x", "x_decoder")]
+    h = ops.concat(words, 1, "words")
+    h = sizes.embed(h, config.vocab_size, config.d_model, "shared")
+    return ops.split(h, sizes.sequence, 1, "embedded")
 
 
 def _stack(
@@ -40,35 +44,50 @@ def _stack(
     memory: LogicalRegion | None = None,
 ) -> LogicalRegion:
     """The layers of the encoder, or, with a `memory`, of the decoder."""
-    heads, rate, is_causal = config.num_heads, config.dropout_rate, memory is not None
     attend = Attention(
-        heads,
-        heads,
+        config.num_heads,
+        config.num_heads,
         config.d_kv,
         ("q", "k", "v", "o"),
         bias=False,
         out_bias=False,
-        dropout=rate * sizes.training,
+        dropout=config.dropout_rate * sizes.training,
         scale=1.0,
         fused=sizes.fused,
     )
-    h, bias = sizes.dropout(h, rate), _bias(h, config, sizes, name, both_ways=not is_causal)
-
-    def normed(part: str) -> LogicalRegion:
-        return ops.rms_norm(h, config.layer_norm_epsilon, f"{part}.layer_norm")
-
-    def added(y: LogicalRegion, part: str) -> LogicalRegion:
-        return ops.add(h, sizes.dropout(y, rate), f"{part}.add")
-
+    h = sizes.dropout(h, config.dropout_rate)
+    bias = _bias(h, config, sizes, name, both_ways=memory is None)
     for k in range(count):
-        first, cross, last = (f"{name}.block.{k}.layer.{n}" for n in (0, 1, 1 + is_causal))
-        y = attend(normed(first), f"{first}.SelfAttention", is_causal=is_causal, mask=bias)
-        h = added(y, first)
-        if memory is not None:
-            h = added(attend(normed(cross), f"{cross}.EncDecAttention", memory), cross)
-        h = added(_between(normed(last), config, f"{last}.DenseReluDense"), last)
+        h = _block(h, config, sizes, f"{name}.block.{k}", attend, bias, memory)
     h = ops.rms_norm(h, config.layer_norm_epsilon, f"{name}.final_layer_norm")
-    return sizes.dropout(h, rate)
+    return sizes.dropout(h, config.dropout_rate)
+
+
+def _block(
+    h: LogicalRegion,
+    config: T5,
+    sizes: StepSizes,
+    name: str,
+    attend: Attention,
+    bias: LogicalRegion,
+    memory: LogicalRegion | None,
+) -> LogicalRegion:
+    """Each of its layers is added to what it reads."""
+    part = f"{name}.layer.0"
+    y = _normed(h, config, f"{part}.layer_norm")
+    y = attend(y, f"{part}.SelfAttention", is_causal=memory is not None, mask=bias)
+    h = ops.add(h, sizes.dropout(y, config.dropout_rate), f"{part}.add")
+    part = f"{name}.layer.1"
+    if memory is not None:
+        y = attend(_normed(h, config, f"{part}.layer_norm"), f"{part}.EncDecAttention", memory)
+        h = ops.add(h, sizes.dropout(y, config.dropout_rate), f"{part}.add")
+        part = f"{name}.layer.2"
+    y = _between(_normed(h, config, f"{part}.layer_norm"), config, f"{part}.DenseReluDense")
+    return ops.add(h, sizes.dropout(y, config.dropout_rate), f"{part}.add")
+
+
+def _normed(h: LogicalRegion, config: T5, name: str) -> LogicalRegion:
+    return ops.rms_norm(h, config.layer_norm_epsilon, name)
 
 
 def _between(x: LogicalRegion, config: T5, name: str) -> LogicalRegion:
@@ -80,7 +99,6 @@ def _between(x: LogicalRegion, config: T5, name: str) -> LogicalRegion:
 def _bias(
     h: LogicalRegion, config: T5, sizes: StepSizes, name: str, both_ways: bool
 ) -> LogicalRegion:
-    """(heads, queries, keys), of the first layer and for all of them."""
     """(heads, queries, keys), of the first layer and for all of them."""
     count = config.relative_attention_num_buckets
     buckets = relative_buckets(

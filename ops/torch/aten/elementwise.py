@@ -288,7 +288,11 @@ RULES: dict[str, Rule] = {
     "clamp_min": lambda site, x, low: _clamp(site, x, low),
     "clamp_max": lambda site, x, high: _clamp(site, x, None, high),
     "addcmul": lambda site, x, a, b, *, value=1: compute(
-        site, lambda x, a, b, name: add(x, multiply(multiply(a, b), float(value)), name), x, a, b
+        site,
+        lambda x, a, b, name: add(x, multiply(multiply(a, b), float(value)), name),
+        x,
+        a,
+        b,
     ),
     "eq": _compare(arithmetic.equal),
     "ne": _compare(arithmetic.not_equal),

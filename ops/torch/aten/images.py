@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -41,6 +42,37 @@ def _line(value: Any, ndim: int, of_line: int) -> Any:
     return (of_line, *values) if ndim == 1 else values
 
 
+class _Windows(NamedTuple):
+    """Of images: extents, steps and padding of windows that are pooled."""
+
+    size: Sequence[int]
+    stride: Sequence[int]
+    padding: Sequence[int]
+
+    @staticmethod
+    def of(ndim: int, size: Any, stride: Any, padding: Any) -> _Windows:
+        """As torch is told them for `ndim` dimensions."""
+        return _Windows(
+            _line(size, ndim, 1),
+            _line(stride or size, ndim, 1),
+            _line(padding, ndim, 0),
+        )
+
+    def behind(self, x: Region) -> tuple[int, ...]:
+        """Points to be added behind each dimension, so that rounding down gives what rounding up did."""
+        added = []
+        for n, size, stride, padding in zip(x.shape[2:], *self, strict=True):
+            count = -(-(n + 2 * padding - size) // stride) + 1
+            count -= (count - 1) * stride >= n + padding
+            added.append(max((count - 1) * stride + size - (n + 2 * padding), 0))
+        return tuple(added)
+
+    def widths(self, behind: Sequence[int]) -> list[int]:
+        """Of all padding, with so many points more behind, as `pad` takes them."""
+        edges = zip(reversed(self.padding), reversed(behind), strict=True)
+        return [width for before, more in edges for width in (before, before + more)]
+
+
 def _max_pool(ndim: int) -> Rule:
     def rule(
         site: Site,
@@ -52,35 +84,22 @@ def _max_pool(ndim: int) -> Rule:
         up: bool = False,
     ) -> Region:
         need(set(as_many(dilation, ndim)) == {1}, "max pooling with dilation")
-        k, s, p = _line(size, ndim, 1), _line(stride or size, ndim, 1), _line(padding, ndim, 0)
+        windows = _Windows.of(ndim, size, stride, padding)
         if ndim == 3:
             need(not up, "max pooling of volumes that rounds up")
-            return max_pool3d(x, k, s, p, site.name)
+            return max_pool3d(x, *windows, site.name)
 
         def pool(images: Region) -> Region:
-            edges = _behind(images, k, s, p) if up else (0, 0)
-            if any(
-                edges
-            ):  # all of the padding by hand; a window that reads nothing but padding is left out
-                widths = [
-                    w for n, e in zip(reversed(p), reversed(edges), strict=True) for w in (n, n + e)
-                ]
-                return max_pool2d(pad(images, widths, -np.inf), k, s, 0, site.name)
-            return max_pool2d(images, k, s, p, site.name)
+            behind = windows.behind(images) if up else (0, 0)
+            if not any(behind):
+                return max_pool2d(images, *windows, site.name)
+            # all of the padding by hand; a window that reads nothing but padding is left out
+            padded = pad(images, windows.widths(behind), -np.inf)
+            return max_pool2d(padded, windows.size, windows.stride, 0, site.name)
 
         return _on_images(x, ndim, pool)
 
     return rule
-
-
-def _behind(x: Region, k: Sequence[int], s: Sequence[int], p: Sequence[int]) -> tuple[int, ...]:
-    """Points to be added behind each dimension, so that rounding down gives what rounding up did."""
-    added = []
-    for n, size, stride, padding in zip(x.shape[2:], k, s, p, strict=True):
-        count = -(-(n + 2 * padding - size) // stride) + 1
-        count -= (count - 1) * stride >= n + padding
-        added.append(max((count - 1) * stride + size - (n + 2 * padding), 0))
-    return tuple(added)
 
 
 def _avg_pool(ndim: int) -> Rule:
@@ -94,45 +113,51 @@ def _avg_pool(ndim: int) -> Rule:
         with_padding: bool = True,
         divisor: int | None = None,
     ) -> Region:
-        k, s, p = _line(size, ndim, 1), _line(stride or size, ndim, 1), _line(padding, ndim, 0)
+        windows = _Windows.of(ndim, size, stride, padding)
         if ndim == 3:
             need(
-                not up and not divisor and (with_padding or not any(p)),
+                not up and not divisor and (with_padding or not any(windows.padding)),
                 "average pooling of volumes with such counts",
             )
-            return avg_pool3d(x, k, s, p, site.name)
-
-        def pool(images: Region) -> Region:
-            edges = _behind(images, k, s, p) if up else (0, 0)
-            widths = [
-                w for n, e in zip(reversed(p), reversed(edges), strict=True) for w in (n, n + e)
-            ]
-            made = (
-                avg_pool2d(pad(images, widths), k, s, 0, site.name)
-                if any(edges)
-                else avg_pool2d(images, k, s, p, site.name)
-            )
-            shares = _counted(images, k, s, (p, edges), (up, with_padding, divisor))
-            return made if shares is None else multiply(made, site.constant(shares))
-
-        return _on_images(x, ndim, pool)
+            return avg_pool3d(x, *windows, site.name)
+        return _on_images(x, ndim, partial(_averages, site, windows, up, with_padding, divisor))
 
     return rule
 
 
-def _counted(x: Region, k: Sequence[int], s: Sequence[int], edges: Any, options: Any) -> Any:
+def _averages(
+    site: Site,
+    windows: _Windows,
+    up: bool,
+    with_padding: bool,
+    divisor: int | None,
+    images: Region,
+) -> Region:
+    behind = windows.behind(images) if up else (0, 0)
+    if any(behind):
+        made = pad(images, windows.widths(behind))
+        made = avg_pool2d(made, windows.size, windows.stride, 0, site.name)
+    else:
+        made = avg_pool2d(images, *windows, site.name)
+    shares = _counted(images, windows, behind, (up, with_padding, divisor))
+    return made if shares is None else multiply(made, site.constant(shares))
+
+
+def _counted(x: Region, windows: _Windows, behind: Sequence[int], options: Any) -> Any:
     """torch's mean of each window over the mean of all its points, padding included; None where they are equal."""
     import torch
     from torch.nn import functional
 
-    padding, behind = edges
     ones = torch.ones((1, 1, *x.shape[2:]), dtype=torch.float64)
-    theirs = functional.avg_pool2d(ones, tuple(k), tuple(s), tuple(padding), *options)
-    widths = [
-        w for n, e in zip(reversed(padding), reversed(behind), strict=True) for w in (n, n + e)
-    ]
-    ours = functional.avg_pool2d(functional.pad(ones, widths), tuple(k), tuple(s))
-    shares = theirs / ours
+    theirs = functional.avg_pool2d(
+        ones,
+        tuple(windows.size),
+        tuple(windows.stride),
+        tuple(windows.padding),
+        *options,
+    )
+    padded = functional.pad(ones, windows.widths(behind))
+    shares = theirs / functional.avg_pool2d(padded, tuple(windows.size), tuple(windows.stride))
     return None if bool((shares == 1).all()) else shares.to(getattr(torch, x.dtype))
 
 
@@ -157,38 +182,49 @@ def _upsample(mode: str) -> Rule:
 
     def rule(site: Site, x: Region, size: Any, *args: Any) -> Region:
         *corners, scales = args
-        align = bool(corners and corners[0])
-        ndim, made = x.ndim - 2, site.shape[2:]
+        ndim = x.ndim - 2
         need(
             ndim < 3 or mode == "nearest",
             "interpolation of volumes other than of the nearest point",
         )
-        is_whole = all(m % n == 0 for n, m in zip(x.shape[2:], made, strict=True))
-        if (
-            mode == "nearest"
-            and is_whole
-            and (size is not None or all(float(f).is_integer() for f in scales))
-        ):
-            between = [n for extent in x.shape[2:] for n in (extent, 1)]
-            wide = [
-                n
-                for extent, m in zip(x.shape[2:], made, strict=True)
-                for n in (extent, m // extent)
-            ]
-            parts = expand(reshape(x, (*x.shape[:2], *between)), (*x.shape[:2], *wide), site.name)
-            return reshape(parts, site.shape)
+        if mode == "nearest" and _is_whole(site, x, scales if size is None else ()):
+            return _repeated(site, x)
         need(ndim < 3, "interpolation of volumes by factors that are not whole")
-        given = [float(s) for s in scales] if scales and size is None else []
-        both = (given[0] if ndim == 2 else 1.0, given[-1]) if given else None
         return _on_images(
             x,
             ndim,
             lambda images: interpolate(
-                images, _line(made, ndim, 1), mode, align, site.name, scales=both
+                images,
+                _line(site.shape[2:], ndim, 1),
+                mode,
+                bool(corners and corners[0]),
+                site.name,
+                scales=_of_image(scales) if scales and size is None else None,
             ),
         )
 
     return rule
+
+
+def _is_whole(site: Site, x: Region, scales: Sequence[Any]) -> bool:
+    """Whether every point is repeated equally often."""
+    extents = zip(x.shape[2:], site.shape[2:], strict=True)
+    return all(m % n == 0 for n, m in extents) and all(float(s).is_integer() for s in scales)
+
+
+def _of_image(scales: Sequence[Any]) -> tuple[float, float]:
+    return float(scales[0]) if len(scales) == 2 else 1.0, float(scales[-1])
+
+
+def _repeated(site: Site, x: Region) -> Region:
+    between = [n for extent in x.shape[2:] for n in (extent, 1)]
+    wide = [
+        n
+        for extent, made in zip(x.shape[2:], site.shape[2:], strict=True)
+        for n in (extent, made // extent)
+    ]
+    parts = expand(reshape(x, (*x.shape[:2], *between)), (*x.shape[:2], *wide), site.name)
+    return reshape(parts, site.shape)
 
 
 def _adaptive_max(site: Site, x: Region, size: Any) -> tuple[Region, Missing]:

@@ -36,19 +36,22 @@ def taken(site: Site, x: Region, dim: int, index: Any) -> Region:
             part = slice(x, dim, int(flat[0]), int(flat[0]) + len(flat), site.name)
             return reshape(part, (*x.shape[:dim], *index.shape, *x.shape[dim + 1 :]))
         index = site.constant(index % x.shape[dim])
+    return _looked_up(site, x, dim, index)
+
+
+def _looked_up(site: Site, x: Region, dim: int, index: Region) -> Region:
+    """`taken` by an embedding, whose table has a row for each point of `dim`."""
     front = permuted(site, x, (dim, *(d for d in range(x.ndim) if d != dim)))
-    rest = front.shape[1:]
-    floating = front if front.is_floating else cast(front, "float64")
-    table = reshape(floating, (x.shape[dim], prod(rest)))
-    rows = site.build(
-        lambda name: embedding(index, x.shape[dim], prod(rest), name, dtype=table.dtype),
+    table = front if front.is_floating else cast(front, "float64")
+    table = reshape(table, (x.shape[dim], prod(front.shape[1:])))
+    made = site.build(
+        lambda name: embedding(index, x.shape[dim], table.shape[1], name, dtype=table.dtype),
         {"weight": table},
         site.name,
     )
-    made = cast(reshape(rows, (*index.shape, *rest)), x.dtype)
-    of_index = list(range(index.ndim))
-    behind = [index.ndim + k for k in range(len(rest))]
-    return permuted(site, made, (*behind[:dim], *of_index, *behind[dim:]))
+    made = cast(reshape(made, (*index.shape, *front.shape[1:])), x.dtype)
+    behind = range(index.ndim, made.ndim)
+    return permuted(site, made, (*behind[:dim], *range(index.ndim), *behind[dim:]))
 
 
 def _index(site: Site, x: Any, indices: Sequence[Any]) -> Region:
@@ -57,25 +60,23 @@ def _index(site: Site, x: Any, indices: Sequence[Any]) -> Region:
 
     dims = [k for k, index in enumerate(indices) if index is not None]
     given = [indices[k] for k in dims]
-    is_bool = [str(getattr(i, "dtype", "")) in ("bool", "torch.bool") for i in given]
-    need(not any(is_bool), "an index that is a mask")
-    given = [i if isinstance(i, torch.Tensor) else site.region(i) for i in given]
-    extents = [x.shape[d] for d in dims]
-    if len(given) == 1:
-        return taken(
-            site,
-            x,
-            dims[0],
-            given[0] if isinstance(given[0], torch.Tensor) else _at_once(site, given, extents),
-        )
+    need(not any(map(_is_mask, given)), "an index that is a mask")
+    given = [index if isinstance(index, torch.Tensor) else site.region(index) for index in given]
+    if len(given) == 1 and isinstance(given[0], torch.Tensor):
+        return taken(site, x, dims[0], given[0])
+    extents = [x.shape[k] for k in dims]
     at_once = _at_once(site, given, extents)
+    if len(given) == 1:
+        return taken(site, x, dims[0], at_once)
     if dims != list(range(dims[0], dims[0] + len(dims))):
-        x, dims = (
-            permuted(site, x, (*dims, *(d for d in range(x.ndim) if d not in dims))),
-            list(range(len(dims))),
-        )
-    merged = reshape(x, (*x.shape[: dims[0]], prod(extents), *x.shape[dims[-1] + 1 :]))
-    return taken(site, merged, dims[0], at_once)
+        x = permuted(site, x, (*dims, *(k for k in range(x.ndim) if k not in dims)))
+        dims = list(range(len(dims)))
+    x = reshape(x, (*x.shape[: dims[0]], prod(extents), *x.shape[dims[-1] + 1 :]))
+    return taken(site, x, dims[0], at_once)
+
+
+def _is_mask(index: Any) -> bool:
+    return str(getattr(index, "dtype", "")) in ("bool", "torch.bool")
 
 
 def _at_once(site: Site, indices: Sequence[Any], extents: Sequence[int]) -> Any:
@@ -121,7 +122,13 @@ def _scatter_add(site: Site, x: Region, dim: int, index: Region, src: Region) ->
 
 
 def _index_add(
-    site: Site, x: Region, dim: int, index: Region, source: Region, *, alpha: float = 1
+    site: Site,
+    x: Region,
+    dim: int,
+    index: Region,
+    source: Region,
+    *,
+    alpha: float = 1,
 ) -> Region:
     return index_add(x, dim % x.ndim, index, source, float(alpha), site.name)
 
@@ -141,7 +148,13 @@ def _unfold(site: Site, x: Region, size: Any, dilation: Any, padding: Any, strid
 
 
 def _fold(
-    site: Site, x: Region, extents: Any, size: Any, dilation: Any, padding: Any, stride: Any
+    site: Site,
+    x: Region,
+    extents: Any,
+    size: Any,
+    dilation: Any,
+    padding: Any,
+    stride: Any,
 ) -> Region:
     columns = x if x.ndim == 3 else unsqueeze(x, 0)
     made = fold(

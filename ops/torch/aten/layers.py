@@ -65,7 +65,12 @@ def _matmul(site: Site, x: Region, y: Region) -> Region:
 
 
 def _addmm(
-    site: Site, bias: Region, x: Region, y: Region, beta: float = 1, alpha: float = 1
+    site: Site,
+    bias: Region,
+    x: Region,
+    y: Region,
+    beta: float = 1,
+    alpha: float = 1,
 ) -> Region:
     need(beta == 1 and alpha == 1, "a product with factors")
     return add(_matmul(site, x, y), bias)
@@ -90,7 +95,7 @@ def as_many(value: Any, ndim: int) -> tuple[int, ...]:
 
 
 def _convolution(ndim: int) -> Rule:
-    build: Any = {1: conv1d, 2: conv2d, 3: conv3d}[ndim]
+    build: Callable[..., Region] = {1: conv1d, 2: conv2d, 3: conv3d}[ndim]
 
     def rule(
         site: Site,
@@ -102,21 +107,29 @@ def _convolution(ndim: int) -> Rule:
         dilation: Any = 1,
         groups: int = 1,
     ) -> Region:
-        x, size = site.region(x), weight.shape[2:]
-        is_single = x.ndim == ndim + 1
-        x = unsqueeze(x, 0) if is_single else x
-        strides = as_many(stride, ndim)
-        dilations = as_many(dilation, ndim)
+        x = site.region(x)
+        if x.ndim == ndim + 1:
+            x = unsqueeze(x, 0)
+            return squeeze(rule(site, x, weight, bias, stride, padding, dilation, groups), 0)
+        stride = as_many(stride, ndim)
+        dilation = as_many(dilation, ndim)
         if isinstance(padding, str):
-            x, padding = _same_padding(x, padding, size, dilations)
-        args = size, strides, as_many(padding, ndim), dilations
-
-        def make(name: str) -> Region:
-            made: Region = build(x, weight.shape[0], *args, groups, bias is not None, name=name)
-            return made
-
-        made = site.build(make, _affine(weight, bias))
-        return squeeze(made, 0) if is_single else made
+            x, padding = _same_padding(x, padding, weight.shape[2:], dilation)
+        padding = as_many(padding, ndim)
+        return site.build(
+            lambda name: build(
+                x,
+                weight.shape[0],
+                weight.shape[2:],
+                stride,
+                padding,
+                dilation,
+                groups,
+                bias is not None,
+                name=name,
+            ),
+            _affine(weight, bias),
+        )
 
     return rule
 
@@ -132,7 +145,7 @@ def _same_padding(
 
 
 def _transposed(ndim: int) -> Rule:
-    build: Any = {1: conv_transpose1d, 2: conv_transpose2d}[ndim]
+    build: Callable[..., Region] = {1: conv_transpose1d, 2: conv_transpose2d}[ndim]
 
     def rule(
         site: Site,
@@ -152,14 +165,11 @@ def _transposed(ndim: int) -> Rule:
             as_many(n, ndim) for n in (weight.shape[2:], stride, padding, output_padding, dilation)
         ]
         args = [n[0] for n in numbers] if ndim == 1 else numbers
-
-        def make(name: str) -> Region:
-            made: Region = build(
-                x, weight.shape[1] * groups, *args, groups, bias is not None, name=name
-            )
-            return made
-
-        made = site.build(make, _affine(weight, bias))
+        channels = weight.shape[1] * groups
+        made = site.build(
+            lambda name: build(x, channels, *args, groups, bias is not None, name=name),
+            _affine(weight, bias),
+        )
         return squeeze(made, 0) if is_single else made
 
     return rule
@@ -217,15 +227,18 @@ def _batch_normed(
 def _by_own_statistics(site: Site, x: Region, weight: Any, bias: Any, eps: float) -> Region:
     """Batch norm that keeps none: a group norm over the batch would be it, so channels go in front."""
     dims = [d for d in range(x.ndim) if d != 1]
-    mean = reductions.mean(x, dims, True, f"{site.name}.mean")
-    centred = subtract(x, mean)
+    centred = subtract(x, reductions.mean(x, dims, True, f"{site.name}.mean"))
     var = reductions.mean(multiply(centred, centred), dims, True, f"{site.name}.var")
-    made = multiply(centred, rsqrt(add(var, eps)), site.name)
+    return _by_channel(site, multiply(centred, rsqrt(add(var, eps)), site.name), weight, bias)
+
+
+def _by_channel(site: Site, x: Region, weight: Any, bias: Any) -> Region:
+    """x weight + bias, of those that there are."""
     shape = (-1, *(1,) * (x.ndim - 2))
     for function, value in ((multiply, weight), (add, bias)):
         if value is not None:
-            made = function(made, reshape(site.region(value), shape))
-    return made
+            x = function(x, reshape(site.region(value), shape))
+    return x
 
 
 def _functional_batch_norm(

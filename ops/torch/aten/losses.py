@@ -47,7 +47,12 @@ def _cross_entropy(
 
 
 def _nll_loss(
-    site: Site, x: Region, t: Region, weight: Any = None, reduction: int = 1, ignored: int = -100
+    site: Site,
+    x: Region,
+    t: Region,
+    weight: Any = None,
+    reduction: int = 1,
+    ignored: int = -100,
 ) -> Region:
     scores = _classes_last(site, x)
     return nll_loss(scores, t, ignored, site.name, reduction=_REDUCTIONS[reduction], weight=weight)
@@ -73,7 +78,12 @@ def _pair(function: Callable[..., Region], has_number: bool = False) -> Rule:
 
 
 def _kl_div(
-    site: Site, x: Region, y: Region, reduction: int = 1, *, log_target: bool = False
+    site: Site,
+    x: Region,
+    y: Region,
+    reduction: int = 1,
+    *,
+    log_target: bool = False,
 ) -> Region:
     need(x.shape == y.shape, "a loss of shapes that broadcast")
     return losses.kl_div(x, y, site.name, reduction=_REDUCTIONS[reduction], log_target=log_target)
@@ -86,7 +96,12 @@ def _bce(site: Site, x: Region, y: Region, weight: Any = None, reduction: int = 
 
 
 def _bce_with_logits(
-    site: Site, x: Region, y: Region, weight: Any = None, pos_weight: Any = None, reduction: int = 1
+    site: Site,
+    x: Region,
+    y: Region,
+    weight: Any = None,
+    pos_weight: Any = None,
+    reduction: int = 1,
 ) -> Region:
     options = {"reduction": _REDUCTIONS[reduction], "weight": weight, "pos_weight": pos_weight}
     return losses.binary_cross_entropy_with_logits(x, y, site.name, **options)

@@ -53,15 +53,22 @@ def _var(
 ) -> Region:
     """Two passes; `correction` points are taken from the count, one by default."""
     dim = _dims(dim)
-    taken = correction if correction is not None else (1 if unbiased in (None, True) else 0)
-    centred = subtract(
-        x, reductions.mean(x, dim, True, f"{site.name}.mean"), f"{site.name}.centred"
-    )
+    if correction is None:
+        correction = 1 if unbiased in (None, True) else 0
+    mean = reductions.mean(x, dim, True, f"{site.name}.mean")
+    centred = subtract(x, mean, f"{site.name}.centred")
     squares = multiply(centred, centred, f"{site.name}.squares")
+    need(_points(x, dim) > correction, "a variance of too few points")
+    return multiply(
+        reductions.sum(squares, dim, keepdim, site.name),
+        1 / (_points(x, dim) - correction),
+    )
+
+
+def _points(x: Region, dim: Dims) -> int:
+    """How many are reduced."""
     named = range(x.ndim) if dim is None else [dim] if isinstance(dim, int) else dim
-    count = int(np.prod([x.shape[d] for d in named]))
-    need(count > taken, "a variance of too few points")
-    return multiply(reductions.sum(squares, dim, keepdim, site.name), 1 / (count - taken))
+    return int(np.prod([x.shape[d] for d in named]))
 
 
 def _root(x: Region, name: str, power: float = 0.5) -> Region:
@@ -138,7 +145,12 @@ def _logsumexp(site: Site, x: Region, dim: Dims, keepdim: bool = False) -> Regio
 
 
 def _norm(
-    site: Site, x: Region, p: Any = 2, dim: Dims = None, keepdim: bool = False, dtype: Any = None
+    site: Site,
+    x: Region,
+    p: Any = 2,
+    dim: Dims = None,
+    keepdim: bool = False,
+    dtype: Any = None,
 ) -> Region:
     p = 2 if p is None else p
     need(1 <= p < np.inf and dtype is None, f"a norm of order {p}")
@@ -161,19 +173,22 @@ def weight_normed(site: Site, v: Region, g: Region, dim: int = 0) -> Region:
 
 
 def _cumsum(site: Site, x: Region, dim: int, dtype: Any = None) -> Region:
-    """A product with a triangle of ones; a scan would be sequential."""
+    dim = dim % x.ndim
+    behind = permuted(site, x, (*(d for d in range(x.ndim) if d != dim), dim))
+    order = list(range(x.ndim - 1))
+    order.insert(dim, x.ndim - 1)
+    return cast(permuted(site, _running_sums(site, behind), order), site.dtype)
+
+
+def _running_sums(site: Site, x: Region) -> Region:
+    """Along the last dimension, by a product with a triangle of ones; a scan would be sequential."""
     import torch
 
     wide = site.dtype if "float" in site.dtype else "float64"
-    n = x.shape[dim]
-    dim = dim % x.ndim
-    behind = permuted(site, x, (*(d for d in range(x.ndim) if d != dim), dim))
-    ones = site.constant(torch.ones(n, n, dtype=getattr(torch, wide)).triu())
+    ones = torch.ones(x.shape[-1], x.shape[-1], dtype=getattr(torch, wide))
+    triangle = site.constant(ones.triu())
     lead = " ".join(f"a{k}" for k in range(x.ndim - 1))
-    made = contract(site.name, f"{lead} i, i o -> {lead} o", cast(behind, wide), ones)
-    order = list(range(x.ndim - 1))
-    order.insert(dim, x.ndim - 1)
-    return cast(permuted(site, made, order), site.dtype)
+    return contract(site.name, f"{lead} i, i o -> {lead} o", cast(x, wide), triangle)
 
 
 def _softmax(function: Callable[..., Region]) -> Rule:
@@ -193,7 +208,12 @@ def _stable(rule: Rule) -> Rule:
 
 
 def _topk(
-    site: Site, x: Region, k: int, dim: int = -1, largest: bool = True, _sorted: bool = True
+    site: Site,
+    x: Region,
+    k: int,
+    dim: int = -1,
+    largest: bool = True,
+    _sorted: bool = True,
 ) -> Any:
     return extremes.topk(x, k, dim, largest=largest, name=site.name)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from math import isclose, sqrt
 from typing import Any
 
@@ -26,6 +27,12 @@ from taskflow import LogicalRegion
 Rule = Callable[..., Any]
 Region = LogicalRegion
 _GATES = {"lstm": 4, "gru": 3, "rnn_tanh": 1, "rnn_relu": 1}
+_LAYERS: dict[str, Callable[..., Any]] = {
+    "lstm": lstm,
+    "gru": gru,
+    "rnn_tanh": partial(rnn, nonlinearity="tanh"),
+    "rnn_relu": partial(rnn, nonlinearity="relu"),
+}
 
 
 # -- recurrent layers --------------------------------------------------------------------------------------------------
@@ -61,7 +68,8 @@ def _recurrent(kind: str) -> Rule:
             for way in range(ways):
                 k = layer * ways + way
                 weights = params[k * per_way : (k + 1) * per_way]
-                made, final = _way(site, kind, y, weights, state, k, is_backwards=way == 1)
+                first = [_first_state(site, s, k) for s in (state if kind == "lstm" else (state,))]
+                made, final = _way(site, kind, y, weights, first, is_backwards=way == 1)
                 ends.append(made)
                 last.append(final)
             y = ends[0] if ways == 1 else concat(ends, 2, f"{site.name}.l{layer}.both")
@@ -79,12 +87,10 @@ def _way(
     kind: str,
     x: Region,
     weights: Sequence[Any],
-    state: Any,
-    k: int,
+    first: Sequence[Region | None],
     is_backwards: bool,
 ) -> tuple[Region, list[Region]]:
-    """One layer in one direction, which begins with number `k` of the states: its results, and its last states."""
-    first = [_first_state(site, s, k) for s in (state if kind == "lstm" else (state,))]
+    """One layer in one direction: its results, and its last states as torch has them."""
     y, last = _layer(site, kind, flip(x, 1) if is_backwards else x, weights, first)
     return flip(y, 1) if is_backwards else y, [exchanged(site, s, 0, 1) for s in last]
 
@@ -93,26 +99,31 @@ def _layer(
     site: Site, kind: str, x: Region, params: Sequence[Any], first: Sequence[Region | None]
 ) -> tuple[Region, Sequence[Region]]:
     """One layer in one direction: its results, (batch, steps, hidden), and its last states, (batch, 1, hidden)."""
-    gates, hidden = _GATES[kind], params[0].shape[0] // _GATES[kind]
+    weights = _by_gate(site, kind, params)
+    initial: Any = [tuple(first) if kind == "lstm" else first[0]]
+    y, (last,) = site.build(
+        lambda name: _LAYERS[kind](
+            x,
+            params[0].shape[0] // _GATES[kind],
+            1,
+            None if any(state is None for state in first) else initial,
+            len(params) == 4,
+            name=name,
+        ),
+        weights,
+        weights["l0.weight_ih"].name.removesuffix(".weight_ih"),
+    )
+    return y, last if kind == "lstm" else [last]
+
+
+def _by_gate(site: Site, kind: str, params: Sequence[Any]) -> dict[str, Region]:
+    """The parameters of a layer in one direction, by the names that a builder gives them."""
     weights = {}
     for key, value in zip(("weight_ih", "weight_hh", "bias_ih", "bias_hh"), params):
-        shape = (gates, hidden, *value.shape[1:])
+        shape = (_GATES[kind], params[0].shape[0] // _GATES[kind], *value.shape[1:])
         need(isinstance(value, Weight), "a recurrent layer whose weights are computed")
         weights[f"l0.{key}"] = site.weight(value, "gates", shape)
-    name = weights["l0.weight_ih"].name.removesuffix(".weight_ih")
-    initial: Any = (
-        None if any(s is None for s in first) else [tuple(first) if kind == "lstm" else first[0]]
-    )
-
-    def make(name: str) -> Any:
-        if kind == "lstm":
-            return lstm(x, hidden, 1, initial, len(params) == 4, name=name)
-        options = {"nonlinearity": kind.removeprefix("rnn_")} if kind.startswith("rnn") else {}
-        build: Any = rnn if options else gru
-        return build(x, hidden, 1, initial, len(params) == 4, name=name, **options)
-
-    y, states = site.build(make, weights, name)
-    return y, [s for state in states for s in (state if kind == "lstm" else (state,))]
+    return weights
 
 
 def _first_state(site: Site, state: Any, k: int) -> Region | None:
@@ -188,18 +199,29 @@ def _mask_of_four(mask: Any, scores: Sequence[int]) -> Any:
 
 
 def _masked(
-    site: Site, q: Region, k: Region, v: Region, masks: Sequence[Any], p: float, scale: float
+    site: Site,
+    q: Region,
+    k: Region,
+    v: Region,
+    masks: Sequence[Any],
+    p: float,
+    scale: float,
 ) -> Region:
     """A query that sees nothing gets zeros."""
-    graph = site.book.graph
-    name = graph.unique_name(site.name)
-    scores = contract(
+    name = site.book.graph.unique_name(site.name)
+    weights = _weights(
+        site,
+        contract(name, "b k q d, b k t d -> b k q t", q, k, scale),
         name,
-        "b k q d, b k t d -> b k q t",
-        q,
-        k,
-        scale,
+        masks,
+        p,
     )
+    with site.book.graph.following(name):
+        return contract(f"{name}.sum", "b k q t, b k t d -> b k q d", weights, v)
+
+
+def _weights(site: Site, scores: Region, name: str, masks: Sequence[Any], p: float) -> Region:
+    """The softmax of masked scores, with dropout."""
     blind = None
     for mask in masks:
         region = site.region(mask)
@@ -212,10 +234,9 @@ def _masked(
             extremes.max(detach(scores), -1, True, f"{name}.best"), float("-inf"), f"{name}.blind"
         )
     scores = scores if blind is None else where(blind, 0.0, scores, f"{name}.seen")
-    with graph.following(name):
+    with site.book.graph.following(name):
         weights = dropout(softmax(scores, name=f"{name}.softmax"), p, True, f"{name}.drop")
-        weights = weights if blind is None else where(blind, 0.0, weights, f"{name}.weights")
-        return contract(f"{name}.sum", "b k q t, b k t d -> b k q d", weights, v)
+        return weights if blind is None else where(blind, 0.0, weights, f"{name}.weights")
 
 
 def _may_hide_all(mask: Any) -> bool:

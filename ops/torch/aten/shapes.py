@@ -208,7 +208,6 @@ def padded(
     site: Site, x: Region, widths: Sequence[int], mode: str = "constant", value: float | None = None
 ) -> Region:
     """As torch.nn.functional.pad; a negative width cuts."""
-    """As torch.nn.functional.pad; a negative width cuts."""
     x = _cut(x, widths)
     widths = [max(w, 0) for w in widths]
     if mode == "constant":
