@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Any, Protocol, TypeVar, cast
@@ -28,7 +28,7 @@ from taskflow.searching.judge import Judge, transformed
 from taskflow.searching.outcome import Outcome
 from taskflow.searching.packed_judge import PackedJudge
 from taskflow.searching.proposal import Proposals
-from taskflow.searching.shapes import PlanShape, Turn
+from taskflow.searching.shapes import ONE_STAGE, PlanShape, Turn
 from taskflow.searching.space import Space
 from taskflow.strategy.sharded import ShardedState
 from taskflow.strategy.strategy import ParallelConfig, Strategy
@@ -143,6 +143,17 @@ class SearchProblem:
             plan = self._shaped.setdefault((shape, plan.schedule, plan.bucket_bytes), plan)
             self.shapes[id(plan)] = shape
         return plan
+
+    def first_new(self, plan: Plan, others: Iterable[Plan]) -> Plan | None:
+        """The first of other plans that nobody judged; they are laid out by the rule of this one, if by any."""
+        shape = self.shapes.get(id(plan))
+        shaped = (self.shaped(other, shape) for other in others)
+        return next((other for other in shaped if self.is_new(other)), None)
+
+    def in_parts(self, plan: Plan, parts: int) -> Plan:
+        """A plan in so many micro-batches; several of one stage go one after the other."""
+        several = plan.schedule if plan.parts > 1 else ONE_STAGE[0]
+        return replace(plan, parts=parts, schedule=several if parts > 1 else self.first_order)
 
     def learn(self, before: Plan, after: Plan, gain: float) -> None:
         """Note what a change of rules gained."""

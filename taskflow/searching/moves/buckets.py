@@ -21,10 +21,7 @@ def change_buckets(
     if problem.space is not None or not (machine.has_library or machine.library):
         return None
     size = plan.bucket_bytes
-    shape = problem.shapes.get(id(plan))
     sizes = [2 * size, size // 2, None] if size else [BUCKET_BYTES]
-    turned = sizes[:: -1 if size and generator.random() < 1 / 2 else 1]
-    others = (
-        problem.shaped(replace(plan, bucket_bytes=other_size), shape) for other_size in turned
-    )
-    return next((other for other in others if problem.is_new(other)), None)
+    if size and generator.random() < 1 / 2:
+        sizes.reverse()
+    return problem.first_new(plan, (replace(plan, bucket_bytes=other) for other in sizes))

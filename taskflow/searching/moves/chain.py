@@ -11,16 +11,15 @@ from taskflow.searching.problem import SearchProblem
 def change_chain(plan: Plan, problem: SearchProblem, generator: np.random.Generator) -> Plan | None:
     """A new configuration for an operator, brought over to the chain that had what was brought over from it before."""
     proposals = problem.variant(plan).proposals
-    strategy = plan.strategy
     names = proposals.space.names
-    first = int(generator.random() * len(names))
-    reach = int((len(names) - first + 1) ** generator.random())  # most are short
-    changes = {names[first]: proposals.space.draw(names[first], generator)}
-    for name in names[first + 1 : first + reach]:
+    names = names[int(generator.random() * len(names)) :]
+    names = names[: int((len(names) + 1) ** generator.random())]  # most are short
+    changes = {names[0]: proposals.space.draw(names[0], generator)}
+    for name in names[1:]:
         route = proposals.before.get(name)
         if route is None or route.source not in changes:
             continue
-        if proposals.bring(name, route, strategy[route.source]) == strategy[name]:
+        if proposals.bring(name, route, plan.strategy[route.source]) == plan.strategy[name]:
             brought = proposals.bring(name, route, changes[route.source])
             if brought is None:
                 return None

@@ -7,6 +7,8 @@ parallelism. Both at once are those of Fang and Zhao, "USP", arXiv 2405.07719.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from taskflow.schedule.plan import Plan
@@ -25,14 +27,25 @@ def next_context(
     left = len(problem.machine.devices) // (samples_of(problem) * shape.groups)
     if problem.space is not None or left < 2:
         return None
-    degrees = [(parts, t) for parts in divisors(left)[is_ring:] for t in divisors(left // parts)]
+    plans = (plan_of(rule, problem) for rule in _rules(shape, left, is_ring))
+    return next((changed for changed in plans if problem.is_new(changed)), None)
+
+
+def _rules(shape: PlanShape, devices: int, is_ring: bool) -> Iterator[PlanShape]:
+    """A rule with so many devices for a sample; the most parts of the sequence first, of a ring the fewest."""
+    degrees = [
+        (parts, tensor)
+        for parts in divisors(devices)[is_ring:]
+        for tensor in divisors(devices // parts)
+    ]
     for parts, tensor in degrees if is_ring else degrees[::-1]:
-        context = left // tensor
-        cut = shape._replace(tensor=tensor, context=context, heads=context // parts)
-        cut = cut._replace(rest=RESTS[-1] if tensor > 1 else RESTS[0], is_ring=is_ring)
-        if problem.is_new(changed := plan_of(cut, problem)):
-            return changed
-    return None
+        yield shape._replace(
+            tensor=tensor,
+            context=devices // tensor,
+            heads=devices // tensor // parts,
+            rest=RESTS[-1] if tensor > 1 else RESTS[0],
+            is_ring=is_ring,
+        )
 
 
 def next_ring(plan: Plan, problem: SearchProblem, generator: np.random.Generator) -> Plan | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 import numpy as np
 
 from taskflow.schedule.plan import Plan
@@ -11,26 +13,34 @@ from taskflow.strategy.strategy import ParallelConfig
 
 def move_cut(plan: Plan, problem: SearchProblem, generator: np.random.Generator) -> Plan | None:
     """A random cut, by one, two, four ... operators, between stages of as many devices each."""
-    is_pipeline = max(plan.parts, problem.repeat) > 1
-    names = problem.variant(plan).space.names if is_pipeline else []
+    if max(plan.parts, problem.repeat) == 1:
+        return None
+    names = problem.variant(plan).space.names
     places = [sorted(set(plan.strategy[name].devices)) for name in names]
+    changes = {
+        names[k]: _placed(plan.strategy[names[k]], devices)
+        for k, devices in _across_a_cut(places, generator).items()
+    }
+    return problem.changed(plan, changes)
+
+
+def _across_a_cut(
+    places: Sequence[list[int]], generator: np.random.Generator
+) -> Mapping[int, list[int]]:
+    """Places beside a random cut -> the devices on its other side; empty: the stages have no such places."""
     cuts = [k for k in range(1, len(places)) if places[k] != places[k - 1]]
     if not cuts:
-        return None
+        return {}
     cut = cuts[int(generator.random() * len(cuts))]
-    before = places[cut - 1]
-    behind = places[cut]
-    width = 1 << int(generator.random() * (len(names) // (len(cuts) + 1)).bit_length())
+    width = 1 << int(generator.random() * (len(places) // (len(cuts) + 1)).bit_length())
     moved = range(cut - width, cut)
-    here = before
-    there = behind
+    here, there = places[cut - 1 : cut + 1]
     if generator.random() < 1 / 2:
         moved = range(cut, cut + width)
-        here = behind
-        there = before
+        here, there = there, here
     if len(here) != len(there) or any(places[k : k + 1] != [here] for k in moved):
-        return None
-    return problem.changed(plan, {names[k]: _placed(plan.strategy[names[k]], there) for k in moved})
+        return {}
+    return dict.fromkeys(moved, there)
 
 
 def _placed(config: ParallelConfig, devices: list[int]) -> ParallelConfig:

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 
 from taskflow.schedule.plan import Plan
 from taskflow.searching.problem import SearchProblem
-from taskflow.searching.shapes import ONE_STAGE
 
 
 def change_parts(plan: Plan, problem: SearchProblem, generator: np.random.Generator) -> Plan | None:
@@ -16,7 +13,6 @@ def change_parts(plan: Plan, problem: SearchProblem, generator: np.random.Genera
     if problem.space is not None or problem.repeat > 1:
         return None
     for parts in (2 * plan.parts, plan.parts // 2)[:: 1 if generator.random() < 1 / 2 else -1]:
-        schedule = (plan.schedule if plan.parts > 1 else ONE_STAGE[0]) if parts > 1 else None
-        if parts and problem.is_new(other := replace(plan, parts=parts, schedule=schedule)):
+        if parts and problem.is_new(other := problem.in_parts(plan, parts)):
             return other
     return None
