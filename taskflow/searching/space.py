@@ -10,6 +10,7 @@ are first asked for, and an equal configuration is the same object, for all oper
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import accumulate
@@ -63,22 +64,23 @@ class Space:
         self.graph = graph
         self.machine = machine
         self.operators = [family.leader for family in every]
-        self.names = [op.name for op in self.operators]
         self._configs: dict[ParallelConfig, ParallelConfig] = {}
-        self._extra: dict[str, list[ParallelConfig]] = {name: [] for name in self.names}
+        self._extra = defaultdict[str, list[ParallelConfig]](list)
         self._named: set[str] = set()
         placements = Placements(machine, device_lists)
         choices_of = dict[_Kind, _Choices]()
         self._choices: dict[str, _Choices] = {}
-        for name, family in zip(self.names, every, strict=True):
-            axes = tuple((axis, most) for axis, most in family.most.items() if most > 1)
-            if (kind := (axes, family.conflicts)) not in choices_of:
-                choices_of[kind] = _Choices(axes, family, placements, allows, self._configs)
+        for family in every:
+            kind = _axes(family), family.conflicts
+            if kind not in choices_of:
+                choices_of[kind] = _Choices(family, placements, allows, self._configs)
             if not choices_of[kind].size:
                 raise ValueError(
-                    f"space: no list of devices has as many as operator '{name}' may have points"
+                    "space: no list of devices has as many as operator "
+                    f"'{family.leader.name}' may have points"
                 )
-            self._choices[name] = choices_of[kind]
+            self._choices[family.leader.name] = choices_of[kind]
+        self.names = list(self._choices)
 
     def size(self, name: str) -> int:
         """Number of configurations of the operator `name`."""
@@ -172,22 +174,21 @@ class _Choices:
 
     def __init__(
         self,
-        axes: Axes,
         family: Family,
         placements: Placements,
         allows: Allows,
         configs: dict[ParallelConfig, ParallelConfig],
     ) -> None:
-        self.axes = tuple(axis for axis, _ in axes)
-        every = placements.split([most for _, most in axes], allows)
+        most = dict(_axes(family))
+        self.axes = tuple(most)
         self.rows = [
-            (d, p)
-            for d, p in every
-            if not family.conflicts or family.allows(dict(zip(self.axes, d, strict=True)))
+            (degrees, lists)
+            for degrees, lists in placements.split(list(most.values()), allows)
+            if not family.conflicts or family.allows(dict(zip(self.axes, degrees, strict=True)))
         ]
-        different = {id(p): p for _, p in self.rows}.values()
-        self.has_fractions = any(placement.fractions for p in different for placement in p)
-        self._ends = list(accumulate(len(p) for _, p in self.rows))
+        different = {id(lists): lists for _, lists in self.rows}.values()
+        self.has_fractions = any(one.fractions for lists in different for one in lists)
+        self._ends = list(accumulate(len(lists) for _, lists in self.rows))
         self.size = self._ends[-1] if self._ends else 0
         self._placements = placements
         self._legal = {degrees for degrees, _ in self.rows}
@@ -229,6 +230,11 @@ class _Choices:
         devices = placement.devices
         extents = [d for d in degrees if d > 1]
         return ParallelConfig(split, turn(devices, extents) if placement.is_turned else devices)
+
+
+def _axes(family: Family) -> Axes:
+    """Those along which it can be split."""
+    return tuple((axis, most) for axis, most in family.most.items() if most > 1)
 
 
 def without_ones(config: ParallelConfig) -> ParallelConfig:
