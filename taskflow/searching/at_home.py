@@ -229,17 +229,11 @@ class _Home:
         """The result of the last search, with the plan that is fastest in rehearsal and what rehearsals say."""
         if not self.rehearsed:
             return result
-        digests = {name: self._digests.get(name) for name in result.baseline_seconds}
-        of_starts = {
-            name: self.rehearsed[d].prediction[0]
-            for name, d in digests.items()
-            if d in self.rehearsed
-        }
-        baseline = {
-            name: of_starts.get(name, s)
-            for name, s in result.baseline_seconds.items()
-            if name != BEFORE
-        }
+        baseline = {**result.baseline_seconds}
+        for name in baseline:
+            plan = self.rehearsed.get(self._digests.get(name, ""))
+            baseline[name] = plan.prediction[0] if plan else baseline[name]
+        baseline.pop(BEFORE, None)
         best = self.best
         return replace(
             result,
@@ -257,16 +251,11 @@ class _Home:
 def _chosen(result: SearchResult, starts: Mapping[str, Strategy]) -> list[str]:
     """The plans of a search that are rehearsed: the best, one device alone, then as they are predicted."""
     rules = {ALONE, *starts, *(name.replace("_", " ") for name in RULES)}
-    unnamed = [name for name in result.plans if name not in result.baseline_seconds][:MOST]
-    others = [
-        name for name in result.plans if name in result.baseline_seconds and name not in rules
-    ][:MOST]
-    taken = [name for name in result.plans if name in {*rules, *unnamed, *others}]
-    return [
-        name
-        for name in dict.fromkeys([*list(result.plans)[:1], ALONE, *taken])
-        if name in result.plans
-    ]
+    names = list(result.plans)
+    unnamed = [name for name in names if name not in result.baseline_seconds][:MOST]
+    others = [name for name in names if name in result.baseline_seconds.keys() - rules][:MOST]
+    taken = rules.union(unnamed, others, names[:1]).intersection(names)
+    return sorted(taken, key=lambda name: (name != names[0], name != ALONE, names.index(name)))
 
 
 def _predict(rows: TaskGraph, costs: CostModel) -> tuple[float, float, int]:

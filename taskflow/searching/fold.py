@@ -33,10 +33,9 @@ class Repetition:
 
 def find_repetitions(content: Sequence[object]) -> list[Repetition]:
     """The repetitions in a sequence, in order: that which ties most first, then those before and behind it."""
-    numbers = {part: k for k, part in enumerate(dict.fromkeys(content))}
-    return sorted(
-        _repetitions(np.array([numbers[part] for part in content]), 0), key=lambda run: run.first
-    )
+    numbers: dict[object, int] = {}
+    of_parts = np.array([numbers.setdefault(part, len(numbers)) for part in content])
+    return sorted(_repetitions(of_parts, 0), key=lambda run: run.first)
 
 
 def fold(graph: Graph) -> tuple[list[list[str]], list[Repetition]]:

@@ -13,15 +13,15 @@ along their samples, or along the group that most of them have: sequence paralle
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from functools import cached_property, lru_cache
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache, cached_property, lru_cache
 from math import prod
 
 import numpy as np
 
 from taskflow.core.columns import Array
 from taskflow.graph.family import Family, families
-from taskflow.graph.graph import Graph, Operator
+from taskflow.graph.graph import Graph
 from taskflow.graph.homes import is_home
 from taskflow.graph.samples import sample_axes
 from taskflow.searching.placement import divisors
@@ -50,16 +50,22 @@ class Grids:
             r.name for op in graph.operators if is_home(op) for r in op.outputs
         }
         self._weight_axes = {
-            name: _axes_of(family.leader, weights) for name, family in self.families.items()
+            name: {
+                axis
+                for k, r in enumerate(family.leader.inputs)
+                if r.name in weights
+                for axis in family.leader.bound.term_axes[k]
+            }
+            for name, family in self.families.items()
         }
         self._is_weighted = {
-            n
-            for n, f in self.families.items()
-            if any(r.name in weights and r.ndim > 1 for r in f.leader.inputs)
+            name
+            for name, family in self.families.items()
+            if any(r.name in weights and r.ndim > 1 for r in family.leader.inputs)
         }
         self._groups = _groups(graph, self.families)
-        self._known: dict[int, dict[str, str]] = {}  # by degree, see `_chosen`
-        self._sequences: dict[int, dict[str, str]] = {}  # by degree, see `_sequence`
+        self._chosen = cache(self._choose)  # by the degree of tensor parallelism
+        self._sequence = cache(self._choose_sequence)
 
     def strategy(
         self,
@@ -88,10 +94,13 @@ class Grids:
             return None
         if (context > 1 and not self.sequence) or (expert > 1 and not self._experts):
             return None
-        chosen = {name: self.config(name, devices, data, tensor, rest) for name in self.families}
         extents = data, context // heads, heads, tensor
-        for name in self.families if context > 1 else ():
-            chosen[name] = self._in_context(name, devices, extents, rest, is_folded)
+        chosen = {
+            name: self._in_context(name, devices, extents, rest, is_folded)
+            if context > 1
+            else self.config(name, devices, data, tensor, rest)
+            for name in self.families
+        }
         for name, (along, slots) in self._experts.items() if expert > 1 else ():
             degrees = (slots, data * context // expert), (along, expert), (REPLICAS, tensor)
             chosen[name] = grid_config(self.families[name], devices, degrees)
@@ -207,17 +216,14 @@ class Grids:
         """(data, parts of the sequence, tensor parallelism) devices; of scores the heads are with the last."""
         _, parts, heads, tensor = extents
         grid = np.array(devices[: prod(extents)]).reshape(extents)
-        has_blocks = self.fewest == 2 * parts or (is_folded and self._is_causal)
-        if parts > 1 and has_blocks and self._can_halve(name, parts):
+        is_folded = self.fewest == 2 * parts or (is_folded and self._is_causal)
+        along = self.sequence.get(name, REPLICAS)
+        if is_folded and self.families[name].most.get(along, 0) >= 2 * parts > 2:
             grid = np.hstack([grid, grid[:, ::-1]])
         if name in self.scores:
             grid = grid.swapaxes(2, 3)
             tensor = tensor * heads
         return grid.reshape(len(grid), -1, tensor)
-
-    def _can_halve(self, name: str, parts: int) -> bool:
-        """Whether each of so many parts of the sequence has two points."""
-        return self.families[name].most.get(self.sequence.get(name, REPLICAS), 0) >= 2 * parts
 
     @cached_property
     def _is_causal(self) -> bool:
@@ -270,16 +276,15 @@ class Grids:
 
     # -- which axis --------------------------------------------------------------------------------------------------
 
-    def _chosen(self, tensor: int) -> Mapping[str, str]:
+    def _choose(self, tensor: int) -> Mapping[str, str]:
         """Leader -> the axis along which tensor parallelism of that degree splits it."""
-        if tensor not in self._known:
-            axis_of = self._known[tensor] = dict[str, str]()
-            for group, weighted in self._in_order(tensor):
-                if not any(name in axis_of for name, _ in weighted):
-                    for name, axis in group:
-                        if (name, axis) in weighted or name not in self._is_weighted:
-                            axis_of.setdefault(name, axis)
-        return self._known[tensor]
+        axis_of: dict[str, str] = {}
+        for group, weighted in self._in_order(tensor):
+            if not any(name in axis_of for name, _ in weighted):
+                for name, axis in group:
+                    if (name, axis) in weighted or name not in self._is_weighted:
+                        axis_of.setdefault(name, axis)
+        return axis_of
 
     def _in_order(self, tensor: int) -> Iterator[tuple[list[Axis], list[Axis]]]:
         """What can be split of groups with weights, and what of it has weights.
@@ -312,17 +317,15 @@ class Grids:
             flops += leader.total_flops
         return size_bytes / flops if flops else 0.0
 
-    def _sequence(self, tensor: int) -> Mapping[str, str]:
+    def _choose_sequence(self, tensor: int) -> Mapping[str, str]:
         """Leader -> the axis of the group of data, not of samples, that most other operators have."""
-        if tensor not in self._sequences:
-            taken = self._chosen(tensor)
-            groups = [
-                [axis for axis in group if axis[0] not in taken and self._can(axis, tensor)]
-                for group in self._data_groups
-            ]
-            largest = max(groups, key=len, default=[])
-            self._sequences[tensor] = dict(largest)
-        return self._sequences[tensor]
+        taken = self._chosen(tensor)
+        groups = [
+            [axis for axis in group if axis[0] not in taken and self._can(axis, tensor)]
+            for group in self._data_groups
+        ]
+        largest: list[Axis] = max(groups, key=len, default=[])
+        return dict(largest)
 
     def _is_sample(self, group: Iterable[Axis]) -> bool:
         return any(self.samples.get(name) == axis for name, axis in group)
@@ -382,13 +385,6 @@ def _row_major(
     """Devices of a grid of these extents, of which the dimensions are in this order: one object for all operators."""
     points = np.array(devices[: prod(extents)]).reshape(extents).transpose(order)
     return tuple(points.reshape(-1).tolist())
-
-
-def _axes_of(op: Operator, weights: Collection[str]) -> frozenset[str]:
-    """The axes of its weights."""
-    return frozenset(
-        a for k, r in enumerate(op.inputs) if r.name in weights for a in op.bound.term_axes[k]
-    )
 
 
 def _groups(graph: Graph, families_of: Mapping[str, Family]) -> list[list[Axis]]:

@@ -56,6 +56,9 @@ ARG = "device", "instance", "role"  # numbers of an argument, in front of its bo
 SOURCE, TARGET, SCRATCH = range(len(ARG))  # its roles
 
 
+Columns = tuple[Array, ...]  # a record of them as a plain tuple, as compiled functions get it
+
+
 class Packed(NamedTuple):
     """The columns, each with room for more.
 

@@ -95,8 +95,7 @@ class PackedJudge:
         self.costs = costs
         self.refusal = ""
         self._known = {op.name: op for op in graph.operators}
-        self._number = {op.name: number for number, op in enumerate(graph.operators)}
-        self.followers = {name: [number] for name, number in self._number.items()}
+        self.followers = {op.name: [number] for number, op in enumerate(graph.operators)}
         for number, op in enumerate(graph.operators):
             if op.follows:
                 self.followers[op.follows].append(number)
@@ -138,17 +137,10 @@ class PackedJudge:
     def _nothing_chosen(self) -> Chosen:
         numbers = np.full(len(self._regions), -1)
         none = np.zeros(0, np.int64)
-        return Chosen(
-            named={},
-            points=numbers,
-            rows=numbers,
-            fragment=np.full(len(self.touching), -1),
-            used=(),
-            work=np.zeros(self.pool.sets.count),
-            timed=Timed(np.zeros(len(self.layout.span), LAID), np.zeros(0)),
-            ops=none,
-            regions=none,
-        )
+        timed = Timed(np.zeros(len(self.layout.span), LAID), np.zeros(0))
+        fragment = np.full(len(self.touching), -1)
+        work = np.zeros(self.pool.sets.count)
+        return Chosen({}, numbers, numbers, fragment, (), work, timed, none, none)
 
     def start(self, strategy: Strategy) -> float:
         """Make `strategy` the current one; its seconds. It may need too much memory, but it has to be legal."""
@@ -227,7 +219,7 @@ class PackedJudge:
             check_strategy(self.graph, changes, len(self.machine.devices))
             named = {}
             changes = completed(self.graph, changes)
-        followers = {self._number[name]: name for name in changes if self._known[name].follows}
+        followers = {self.followers[name][0]: name for name in changes if self._known[name].follows}
         chosen = replace(
             now,
             named={**named, **followers},

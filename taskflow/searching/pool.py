@@ -80,9 +80,9 @@ class Pool:
         """The numbers of the rows of operators with points of these numbers."""
         kinds = self.lowering.cost_kind
         keys = [(kinds[op], number) for op, number in zip(ops, numbers, strict=True)]
-        new = {key: op for key, op in zip(keys, ops, strict=True) if key not in self._ops}
+        new = {key: (op, key[1]) for key, op in zip(keys, ops, strict=True) if key not in self._ops}
         if new:
-            rows = self._pack_points([(op, number) for (_, number), op in new.items()])
+            rows = self._pack_points(list(new.values()))
             self._ops.update(
                 zip(new, range(self.op_rows.add(rows), self.op_rows.length), strict=True)
             )
@@ -184,11 +184,12 @@ class Pool:
     def _exchange(self, name: str, args: Array) -> Exchange:
         """See `packed.Packed.arg`."""
         device, instance, role = args[:, : len(ARG)].T.tolist()
+        machine = self.lowering.machine
         boxes = args[:, len(ARG) :].reshape(len(args), -1, 2).transpose(0, 2, 1)
         return Exchange(
             name,
-            self.lowering.machine.equals,
-            self.lowering.machine.ways.doors,
+            machine.equals,
+            machine.ways.doors,
             device,
             instance,
             [Rect(tuple(lo), tuple(hi)) for lo, hi in boxes.tolist()],

@@ -52,7 +52,7 @@ class BoundTables(NamedTuple):
 
 def bound_tables(space: Space, judge: PackedJudge) -> BoundTables:
     """What `boundpass.bound_children` reads."""
-    family = _families(space)
+    family = np.array([space.names.index(op.follows or op.name) for op in space.graph.operators])
     columns = _columns(space, judge)
     splits = [Splits(op, space) for op in space.graph.operators]
     work = work_seconds(splits, judge.lowering, judge.costs)
@@ -68,12 +68,6 @@ def bound_tables(space: Space, judge: PackedJudge) -> BoundTables:
         np.array(list(chain.from_iterable(writers)), np.int64),
         *_fragments(judge, family, np.array(list(map(space.size, space.names))), columns[0]),
     )
-
-
-def _families(space: Space) -> Array:
-    """Per operator the number of its leader."""
-    number = {name: number for number, name in enumerate(space.names)}
-    return np.array([number[op.follows or op.name] for op in space.graph.operators])
 
 
 def _columns(space: Space, judge: PackedJudge) -> Array:
@@ -121,19 +115,9 @@ def _fragments(
         families[region] = deciding[0], deciding[-1]
         for chosen in np.ndindex(*sizes[deciding]):
             fragment[region, chosen[0], chosen[-1]] = _fragment(
-                judge,
-                region,
-                _numbers(dict(zip(deciding, chosen, strict=True)), family, points),
+                judge, region, dict(zip(deciding, chosen, strict=True)), family, points
             )
     return families, fragment
-
-
-def _numbers(configs: Mapping[int, int], family: Array, points: Array) -> Array:
-    """Numbers of points of operators, by the configurations of some families."""
-    numbers = np.zeros(len(family), np.int64)
-    for one, config in configs.items():
-        numbers[family == one] = points[family == one, config]
-    return numbers
 
 
 def _decided_by_two(
@@ -147,11 +131,17 @@ def _decided_by_two(
             yield region, deciding
 
 
-def _fragment(judge: PackedJudge, region: int, numbers: Array) -> int:
-    """The number of a region's fragment, by the points of operators; it is made where there is none."""
+def _fragment(
+    judge: PackedJudge, region: int, configs: Mapping[int, int], family: Array, points: Array
+) -> int:
+    """The number of a region's fragment, by the configurations of families; it is made where there is none."""
+    numbers = np.zeros(len(family), np.int64)
+    for one, config in configs.items():
+        numbers[family == one] = points[family == one, config]
     key = judge.key(region, numbers.tolist(), ())
     if key not in judge.pool.known:
-        every = np.arange(len(judge.machine.devices))
-        judge.pool.add_fragments(np.array([region]), numbers, [every])
+        judge.pool.add_fragments(
+            np.array([region]), numbers, [np.arange(len(judge.machine.devices))]
+        )
         judge.pool.settle({key: judge.pool.fragments - 1})
     return judge.pool.known[key]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import numpy as np
+from numpy.random import Generator
 
 from taskflow.graph.graph import Graph
 from taskflow.graph.homes import is_home
@@ -12,12 +12,9 @@ from taskflow.graph.offload import offload
 from taskflow.schedule.plan import Plan
 from taskflow.searching.moves.again import toggled
 from taskflow.searching.problem import SearchProblem, Variant
-from taskflow.strategy.strategy import Strategy
 
 
-def change_offload(
-    plan: Plan, problem: SearchProblem, generator: np.random.Generator
-) -> Plan | None:
+def change_offload(plan: Plan, problem: SearchProblem, generator: Generator) -> Plan | None:
     """All of one kind; where some of it is there, a random run of it is too, or is no more.
 
     What goes there is not computed again. Where devices lack memory, it is of a kind that lies in it.
@@ -36,7 +33,7 @@ def change_offload(
 
 def _kinds(plan: Plan, problem: SearchProblem) -> list[list[str]]:
     """What may go there; where devices lack memory, of kinds that lie in it."""
-    kinds = problem.variant(Plan(Strategy({}))).made(offloadable)
+    kinds = problem.plain.made(offloadable)
     outcome = problem.judge.judge(plan)
     if outcome.fits or outcome.host_share > 1:
         return kinds
