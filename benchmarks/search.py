@@ -31,9 +31,7 @@ import numpy as np
 
 import taskflow
 from taskflow.core.garbage import collect_rarely
-from taskflow.searching.moves.chain import change_chain
-from taskflow.searching.moves.kin import change_kin
-from taskflow.searching.moves.operator import change_operator
+from taskflow.searching.moves.drawn import change_chain, change_kin, change_operator
 from taskflow.searching.packed_judge import PackedJudge
 from taskflow.searching.problem import SearchProblem
 from taskflow.searching.space import Space

@@ -45,11 +45,10 @@ def _binary_tree(count: int) -> tuple[Array, Array]:
         bit = place & -place
         above = (place ^ bit) | (bit << 1)
         parent[place] = place ^ bit if above >= count else above
-    children = [np.flatnonzero(parent == place).tolist() for place in range(count)]
     todo = [0]
     while todo:
         place = todo.pop()
-        for number, child in enumerate(children[place]):
-            round_[child] = round_[place] + 1 + number
-        todo += children[place]
+        children = np.flatnonzero(parent == place)
+        round_[children] = round_[place] + 1 + np.arange(len(children))
+        todo += children.tolist()
     return parent, round_ - 1

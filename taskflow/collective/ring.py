@@ -94,5 +94,6 @@ def _round_rings(owners: Array, orders: list[Array]) -> Steps:
     order = np.tile(np.stack(orders), (len(owners), 1))  # of every piece
     place = (order == owner[:, None]).argmax(axis=1)
     piece = np.arange(len(owner))
-    source, target = (order[piece, (place + k + turn) % len(orders[0])] for turn in (0, 1))
+    source = order[piece, (place + k) % len(orders[0])]
+    target = order[piece, (place + k + 1) % len(orders[0])]
     return steps_of(owner, k, source, target, piece)

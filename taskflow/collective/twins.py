@@ -59,8 +59,10 @@ def _looks(task_graph: TaskGraph, rows: Array, facts: Array, count: int) -> tupl
         task_graph.arg_privilege[args],
         (box - lowest[:, None, None]).reshape(len(rows), -1),
     )
-    table = np.ascontiguousarray(np.concatenate(columns, axis=1))
-    return table, np.concatenate([lowest, instance - instance[:, :1]], axis=1)
+    return (
+        np.ascontiguousarray(np.concatenate(columns, axis=1)),
+        np.concatenate([lowest, instance - instance[:, :1]], axis=1),
+    )
 
 
 def _alike(numbers: Array) -> Array:

@@ -290,12 +290,9 @@ class AnalyticCosts(CostModel):
             self.within.bandwidth[number],
         )
         is_computing = task_graph.flops[row] / rate >= task_graph.bytes[row] / bandwidth
-        computes = f"{task_graph.flops[row]:.4g} flops in {dtype} at {rate:.4g} flop/s"
-        does = (
-            computes
-            if is_computing
-            else f"{task_graph.bytes[row]} bytes at {bandwidth:.4g} bytes/s"
-        )
+        does = f"{task_graph.bytes[row]} bytes at {bandwidth:.4g} bytes/s"
+        if is_computing:
+            does = f"{task_graph.flops[row]:.4g} flops in {dtype} at {rate:.4g} flop/s"
         return f"roofline: {does}, {device.overhead_seconds:.4g} s to launch"
 
     def task_seconds(self, device: Array, kind: Array, flops: Array, size_bytes: Array) -> Array:
@@ -320,10 +317,11 @@ class AnalyticCosts(CostModel):
 
     def _kinds(self, task_graph: TaskGraph, rows: Array | int) -> Array:
         """Number of the rate of each point."""
-        kinds, keys = (
-            self._kind_of,
-            [(k.identity, k.kernel.window, k.kernel.work) for k in task_graph.launches],
-        )
+        kinds = self._kind_of
+        keys = [
+            (launch.identity, launch.kernel.window, launch.kernel.work)
+            for launch in task_graph.launches
+        ]
         for launch, key in zip(task_graph.launches, keys, strict=True):
             if key not in kinds:
                 dtypes = [task_graph.regions[n].dtype for n in launch.args]
@@ -490,10 +488,9 @@ class MeasuredCosts(CostModel):
             shape, dtype = args[0][1].shape, task_graph.regions[int(task_graph.region[row])].dtype
             adds = len(args) - 2 if task_graph.kind[row] == Kind.FOLD else 0
             times = self._device_times(device)
-            seconds = (
+            self._by_move[key] = (
                 times.move(device, shape, dtype, adds)
                 if times
                 else time_call(sample_move(shape, dtype, adds))
             )
-            self._by_move[key] = seconds
         return self._by_move[key]

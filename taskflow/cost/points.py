@@ -62,8 +62,7 @@ def seconds_of_points(
     if not len(crossed):
         return with_claims(find, task_graph, rows, is_timed_alone)
     seconds = np.empty(len(rows))
-    here = np.flatnonzero(crossing < 0)
-    seconds[here] = with_claims(find, task_graph, rows[here], is_timed_alone)
+    seconds[crossing < 0] = with_claims(find, task_graph, rows[crossing < 0], is_timed_alone)
     way = crossing[crossed], task_graph.device[rows[crossed]]
     ways = task_graph.machine.host_ways
     seconds[crossed] = ways.latency[way] + task_graph.bytes[rows[crossed]] / ways.bandwidth[way]

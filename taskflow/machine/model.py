@@ -274,9 +274,9 @@ class MachineModel:
         What both have, `joules_per_byte`, is replaced in both.
         """
         names = {f.name for f in fields(Link)} - {"ends", "kind"}
-        of_links = {name: rate for name, rate in rates.items() if name in names}
+        of_links = {name: rates[name] for name in rates if name in names}
         only_of_links = names - {f.name for f in fields(Device)}
-        of_devices = {name: rate for name, rate in rates.items() if name not in only_of_links}
+        of_devices = {name: rates[name] for name in rates if name not in only_of_links}
         return replace(
             self,
             devices=tuple(replace(d, **of_devices) for d in self.devices),

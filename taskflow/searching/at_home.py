@@ -14,6 +14,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -50,6 +51,11 @@ class _Rehearsed:
     rows: TaskGraph
     prediction: tuple[float, float, int] = (math.inf, 0.0, 0)
 
+    @cached_property
+    def digest(self) -> str:
+        """Of the rows."""
+        return self.rows.digest()
+
 
 @phase("search")
 def search_at_home(
@@ -82,16 +88,17 @@ def search_at_home(
     Raises:
         ValueError, SearchInterrupted: as `search` does. An interrupted one has the best in rehearsal so far, too.
     """
-    proposals = PROPOSALS if proposals is None and seconds is None else proposals
-    tell = progress or (lambda done, best: None)
-    home = _Home(graph, machine, costs, Budget(proposals, seconds), seed, starts or {}, tell)
-    if not isinstance(costs, MeasuredCosts) or any(d.kind == "cuda" for d in machine.devices):
-        return home.search(1.0, searching=1.0)
-    for share in SHARES:
-        result = home.search(share)
-        if not home.rehearse(costs, result):
-            break
-    return home.settle(result)
+    if proposals is None and seconds is None:
+        proposals = PROPOSALS
+    return _Home(
+        graph,
+        machine,
+        costs,
+        Budget(proposals, seconds),
+        seed,
+        starts or {},
+        progress or (lambda done, best: None),
+    ).find()
 
 
 @dataclass
@@ -121,6 +128,17 @@ class _Home:
     def best(self) -> _Rehearsed:
         """The fastest in rehearsal; of equal ones that which moves fewer bytes, then that which needs less memory."""
         return min(self.rehearsed.values(), key=lambda plan: plan.prediction)
+
+    def find(self) -> SearchResult:
+        """Searches and rehearsals in turn; where nothing can be rehearsed one search."""
+        is_on_gpus = any(device.kind == "cuda" for device in self.machine.devices)
+        if not isinstance(self.costs, MeasuredCosts) or is_on_gpus:
+            return self.search(1.0, searching=1.0)
+        for share in SHARES:
+            result = self.search(share)
+            if not self.rehearse(self.costs, result):
+                break
+        return self.settle(result)
 
     def search(self, share: float, searching: float = HALF) -> SearchResult:
         """A search of rank 0, whose Ctrl-C ends it, by what is known."""
@@ -176,52 +194,46 @@ class _Home:
         """Rehearse the best plans of a search and its starts; whether another search may find a better one."""
         names = _chosen(result, self.starts)
         names = names[: self.transport.on_rank_0(lambda: self._affordable(names, result))]
-        made = [
-            _Rehearsed(result.plans[n], result.plans[n].apply(self.graph, self.machine, costs)[1])
-            for n in names
+        plans = [
+            _Rehearsed(plan, plan.apply(self.graph, self.machine, costs)[1])
+            for plan in (result.plans[name] for name in names)
         ]
-        digests = {name: plan.rows.digest() for name, plan in zip(names, made, strict=True)}
-        self._digests |= digests
-        if all(
-            digests[name] in self.rehearsed for name in names[:2]
-        ):  # the best, and one device alone
+        self._digests.update(zip(names, (plan.digest for plan in plans), strict=True))
+        # the best, and one device alone
+        if all(plan.digest in self.rehearsed for plan in plans[:2]):
             return False
         before = [self.best] if self.rehearsed else []
-        new = {
-            digests[name]: plan
-            for name, plan in zip(names, made, strict=True)
-            if digests[name] not in self.rehearsed
-        }
-        turns = [plan.rows for plan in (*before, *new.values())]
-        rehearsed = [
-            rows.digest()
-            for rows in rehearse(costs, *turns, is_late=lambda: self._left(self._until) < 0)
-        ]
-        self.rehearsed |= {digest: new[digest] for digest in rehearsed if digest in new}
+        new = [plan for plan in plans if plan.digest not in self.rehearsed]
+        self._take_turns(costs, {plan.digest: plan for plan in [*before, *new]})
         if not self.rehearsed:
             return False
-        timed = [self.rehearsed[digest] for digest in rehearsed]
-        predictions = self.transport.on_rank_0(lambda: [_predict(p.rows, costs) for p in timed])
-        for plan, prediction in zip(timed, predictions, strict=True):
-            plan.prediction = prediction
         self._history.append((self.budget.done, self.best.prediction[0]))
         return self.transport.on_rank_0(lambda: self._left(1.0) > 0)
+
+    def _take_turns(self, costs: MeasuredCosts, plans: Mapping[str, _Rehearsed]) -> None:
+        """Rehearse plans, by the digests of their rows, as many as there is time for, and predict by that."""
+        rehearsed = rehearse(
+            costs,
+            *(plan.rows for plan in plans.values()),
+            is_late=lambda: self._left(self._until) < 0,
+        )
+        timed = [plans[rows.digest()] for rows in rehearsed]
+        predictions = self.transport.on_rank_0(
+            lambda: [_predict(plan.rows, costs) for plan in timed]
+        )
+        for plan, prediction in zip(timed, predictions, strict=True):
+            plan.prediction = prediction
+            self.rehearsed[plan.digest] = plan
 
     def settle(self, result: SearchResult) -> SearchResult:
         """The result of the last search, with the plan that is fastest in rehearsal and what rehearsals say."""
         if not self.rehearsed:
             return result
-        digests = {name: self._digests.get(name) for name in result.baseline_seconds}
-        of_starts = {
-            name: self.rehearsed[d].prediction[0]
-            for name, d in digests.items()
-            if d in self.rehearsed
-        }
-        baseline = {
-            name: of_starts.get(name, s)
-            for name, s in result.baseline_seconds.items()
-            if name != BEFORE
-        }
+        baseline = {**result.baseline_seconds}
+        for name in baseline:
+            plan = self.rehearsed.get(self._digests.get(name, ""))
+            baseline[name] = plan.prediction[0] if plan else baseline[name]
+        baseline.pop(BEFORE, None)
         best = self.best
         return replace(
             result,
@@ -239,16 +251,11 @@ class _Home:
 def _chosen(result: SearchResult, starts: Mapping[str, Strategy]) -> list[str]:
     """The plans of a search that are rehearsed: the best, one device alone, then as they are predicted."""
     rules = {ALONE, *starts, *(name.replace("_", " ") for name in RULES)}
-    unnamed = [name for name in result.plans if name not in result.baseline_seconds][:MOST]
-    others = [
-        name for name in result.plans if name in result.baseline_seconds and name not in rules
-    ][:MOST]
-    taken = [name for name in result.plans if name in {*rules, *unnamed, *others}]
-    return [
-        name
-        for name in dict.fromkeys([*list(result.plans)[:1], ALONE, *taken])
-        if name in result.plans
-    ]
+    names = list(result.plans)
+    unnamed = [name for name in names if name not in result.baseline_seconds][:MOST]
+    others = [name for name in names if name in result.baseline_seconds.keys() - rules][:MOST]
+    taken = rules.union(unnamed, others, names[:1]).intersection(names)
+    return sorted(taken, key=lambda name: (name != names[0], name != ALONE, names.index(name)))
 
 
 def _predict(rows: TaskGraph, costs: CostModel) -> tuple[float, float, int]:

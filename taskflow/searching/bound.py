@@ -33,13 +33,20 @@ def lower_bound(
     space: Space, costs: CostModel, is_late: Callable[[], bool] = lambda: False
 ) -> float:
     """Seconds that no strategy of `space` can beat; as soon as it `is_late`, of the operators that come before."""
-    in_time = takewhile(lambda _: not is_late(), space.graph.operators)
-    splits = [Splits(op, space) for op in in_time]
-    whole = whole_seconds(Lowering(space.graph, space.machine), costs)[: len(splits)]
-    whole *= np.array([split.work for split in splits])[:, None]
-    alone = whole.min(axis=1) / [split.most for split in splits]
-    work = (float((whole * weights).min(axis=1).sum()) for weights in _weights(whole))
-    return max(float(alone.max(initial=0.0)), *work)
+    splits = [Splits(op, space) for op in takewhile(lambda _: not is_late(), space.graph.operators)]
+    work = work_seconds(splits, Lowering(space.graph, space.machine), costs)
+    alone = work.min(axis=1) / [split.most for split in splits]
+    return max(
+        float(alone.max(initial=0.0)),
+        *(float((work * weights).min(axis=1).sum()) for weights in _weights(work)),
+    )
+
+
+def work_seconds(splits: Sequence[Splits], lowering: Lowering, costs: CostModel) -> Array:
+    """(operators, devices): seconds of every device for what all points of an operator together do for certain."""
+    seconds = whole_seconds(lowering, costs)[: len(splits)]
+    seconds *= np.array([split.work for split in splits])[:, None]
+    return seconds
 
 
 def whole_seconds(lowering: Lowering, costs: CostModel) -> Array:

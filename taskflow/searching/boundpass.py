@@ -12,8 +12,8 @@ import numpy as np
 from taskflow.core.columns import Array
 from taskflow.core.compiling import inner, tiered
 from taskflow.searching.layout import Layout
-from taskflow.searching.packed import Packed
-from taskflow.searching.resimulate import Columns, Rows, Timed, first_waits, lay_spans, pass_group
+from taskflow.searching.packed import Columns, Packed
+from taskflow.searching.resimulate import Rows, Timed, first_waits, lay_spans, pass_group
 from taskflow.searching.tables import BoundTables
 
 
@@ -38,7 +38,7 @@ def bound_children(
         streams, of_graph, of_pool, of_rows: see `resimulate.pass_rows`.
     """
     b, layout = BoundTables(*tables), Layout(*of_graph)
-    rows = Rows(of_rows[0], Packed(*of_pool), *of_rows[1:])
+    rows = Rows(Packed(*of_pool), *of_rows)
     for c in range(len(out)):
         chosen[leader] = c
         out[c] = bound_of(chosen, b, span, streams, layout, rows)

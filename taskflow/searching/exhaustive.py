@@ -95,29 +95,27 @@ def search_exhaustively(
         )
     if most_visits is not None:
         most_visits = whole("exhaustive search", "most_visits", most_visits)
-    space = space or Space(graph, machine)
     run = _Exhaustive(
-        space,
+        space or Space(graph, machine),
         Judge(graph, machine, costs),
         most_visits,
         progress or (lambda visited, best: None),
     )
     for strategy in known:
-        for name in space.names:
-            if space.find(name, strategy[name]) is None:
-                raise ValueError(
-                    f"exhaustive search: '{name}' is {strategy[name]}, which is not in the space"
-                )
-        run.judge_one({name: strategy[name] for name in space.names})
+        run.judge_known(strategy)
     run.visit(0, run.symmetries)
     if not math.isfinite(run.seconds):
         if not run.refusal:
             raise ValueError(f"exhaustive search: no strategy was judged in {most_visits} visits")
         raise ValueError(f"exhaustive search: no strategy fits into memory; {run.refusal}")
-    best = Strategy.of_graph(graph, run.best)
-    count = count_strategies(space)
     return Optimum(
-        best, run.seconds, count, run.judged, run.visited, run.pruned, not run.is_stopped
+        Strategy.of_graph(graph, run.best),
+        run.seconds,
+        count_strategies(run.space),
+        run.judged,
+        run.visited,
+        run.pruned,
+        not run.is_stopped,
     )
 
 
@@ -176,6 +174,15 @@ class _Exhaustive:
         for numbers in sorted(orbit):
             self.judge_one({n: self.configs[k][numbers[k]] for k, n in enumerate(self.space.names)})
 
+    def judge_known(self, strategy: Strategy) -> None:
+        """Simulate a strategy that is given: ValueError if it is not in the space."""
+        for name in self.space.names:
+            if self.space.find(name, strategy[name]) is None:
+                raise ValueError(
+                    f"exhaustive search: '{name}' is {strategy[name]}, which is not in the space"
+                )
+        self.judge_one({name: strategy[name] for name in self.space.names})
+
     def judge_one(self, configs: Mapping[str, ParallelConfig]) -> None:
         """Simulate one strategy."""
         self.judged += 1
@@ -211,22 +218,22 @@ Symmetry = Sequence[Sequence[int]]  # per leader, per configuration: the number 
 
 def _symmetries(space: Space, configs: Sequence[Sequence[ParallelConfig]]) -> Iterator[Symmetry]:
     """The ways to rename devices that change neither the machine nor the space."""
-    numbers = [{config: k for k, config in enumerate(options)} for options in configs]
     count = len(space.machine.devices)
-    names = permutations(range(count)) if count <= MOST_RENAMED else iter([tuple(range(count))])
+    names = permutations(range(count)) if count <= MOST_RENAMED else [range(count)]
     for name in names:
-        if not _is_same_machine(space.machine, name):
-            continue
-        renamed = [[_renamed(config, name) for config in options] for options in configs]
-        if all(
-            config in number_of
-            for options, number_of in zip(renamed, numbers, strict=True)
-            for config in options
-        ):
-            yield [
-                [number_of[config] for config in options]
-                for options, number_of in zip(renamed, numbers, strict=True)
-            ]
+        if _is_same_machine(space.machine, name):
+            symmetry = [_renamed_numbers(options, name) for options in configs]
+            if all(symmetry):
+                yield symmetry
+
+
+def _renamed_numbers(configs: Sequence[ParallelConfig], name: Sequence[int]) -> list[int]:
+    """The numbers of configurations that have other names of devices; empty: there are no such ones."""
+    number_of = {config: k for k, config in enumerate(configs)}
+    renamed = [_renamed(config, name) for config in configs]
+    if not all(config in number_of for config in renamed):
+        return []
+    return [number_of[config] for config in renamed]
 
 
 def _renamed(config: ParallelConfig, name: Sequence[int]) -> ParallelConfig:

@@ -33,10 +33,9 @@ class Repetition:
 
 def find_repetitions(content: Sequence[object]) -> list[Repetition]:
     """The repetitions in a sequence, in order: that which ties most first, then those before and behind it."""
-    numbers = {part: k for k, part in enumerate(dict.fromkeys(content))}
-    return sorted(
-        _repetitions(np.array([numbers[part] for part in content]), 0), key=lambda run: run.first
-    )
+    numbers: dict[object, int] = {}
+    of_parts = np.array([numbers.setdefault(part, len(numbers)) for part in content])
+    return sorted(_repetitions(of_parts, 0), key=lambda run: run.first)
 
 
 def fold(graph: Graph) -> tuple[list[list[str]], list[Repetition]]:
@@ -49,17 +48,14 @@ def fold(graph: Graph) -> tuple[list[list[str]], list[Repetition]]:
             op.follows is not None and not op.is_backward
         ):  # of these, those at the ends have more or fewer
             members[op.follows].append(op)
-    names = list(members)
-    runs = find_repetitions([_content(ops) for ops in members.values()])
-    place = {
-        n: (run.first, k)
-        for run in runs
-        for k in range(run.period)
-        for n in names[run.first + k : run.end : run.period]
-    }
+    runs = find_repetitions(list(map(_content, members.values())))
+    place: dict[str, object] = {name: name for name in members}
+    for run in runs:
+        for k, name in enumerate(list(members)[run.first : run.end]):
+            place[name] = run.first, k % run.period
     classes: dict[object, list[str]] = {}
-    for name in names:
-        classes.setdefault(place.get(name, name), []).append(name)
+    for name in members:
+        classes.setdefault(place[name], []).append(name)
     return list(classes.values()), runs
 
 
@@ -68,24 +64,30 @@ def block_interiors(graph: Graph) -> tuple[str, ...]:
 
     To compute them again in the backward pass keeps what enters and leaves each layer: activation checkpointing.
     """
-    leaders = [op.name for op in graph.operators if op.follows is None]
     forward = [op for op in graph.operators if not op.is_backward]
-    block: dict[str, int] = {}
-    for run in fold(graph)[1]:
-        for k in range(run.first, run.end):
-            block[leaders[k]] = k - (k - run.first) % run.period
+    block = _blocks(graph)
     leaving = {region.name for region in graph.outputs.values()}
     home: dict[str, int] = {}  # of regions
     for op in forward:
         here = block.get(op.follows or op.name, -1)
-        leaving |= {r.name for r in op.inputs if home.get(r.name, here) != here}
-        leaving |= {r.name for r in op.outputs if here < 0}
-        home.update((r.name, here) for r in op.outputs)
+        leaving |= {region.name for region in op.inputs if home.get(region.name, here) != here}
+        leaving |= {region.name for region in op.outputs if here < 0}
+        home.update((region.name, here) for region in op.outputs)
     return tuple(
         op.name
         for op in forward
-        if op.outputs and not op.writes and leaving.isdisjoint(r.name for r in op.outputs)
+        if op.outputs and not op.writes and leaving.isdisjoint(region.name for region in op.outputs)
     )
+
+
+def _blocks(graph: Graph) -> dict[str, int]:
+    """Of leaders in a repetition, the number of the first leader of their period."""
+    leaders = [op.name for op in graph.operators if op.follows is None]
+    block: dict[str, int] = {}
+    for run in fold(graph)[1]:
+        for k in range(run.first, run.end):
+            block[leaders[k]] = k - (k - run.first) % run.period
+    return block
 
 
 def _content(operators: Sequence[Operator]) -> tuple[object, ...]:

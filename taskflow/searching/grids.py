@@ -13,14 +13,15 @@ along their samples, or along the group that most of them have: sequence paralle
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from functools import cached_property, lru_cache
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache, cached_property, lru_cache
 from math import prod
 
 import numpy as np
 
+from taskflow.core.columns import Array
 from taskflow.graph.family import Family, families
-from taskflow.graph.graph import Graph, Operator
+from taskflow.graph.graph import Graph
 from taskflow.graph.homes import is_home
 from taskflow.graph.samples import sample_axes
 from taskflow.searching.placement import divisors
@@ -49,16 +50,22 @@ class Grids:
             r.name for op in graph.operators if is_home(op) for r in op.outputs
         }
         self._weight_axes = {
-            name: _axes_of(family.leader, weights) for name, family in self.families.items()
+            name: {
+                axis
+                for k, r in enumerate(family.leader.inputs)
+                if r.name in weights
+                for axis in family.leader.bound.term_axes[k]
+            }
+            for name, family in self.families.items()
         }
         self._is_weighted = {
-            n
-            for n, f in self.families.items()
-            if any(r.name in weights and r.ndim > 1 for r in f.leader.inputs)
+            name
+            for name, family in self.families.items()
+            if any(r.name in weights and r.ndim > 1 for r in family.leader.inputs)
         }
         self._groups = _groups(graph, self.families)
-        self._known: dict[int, dict[str, str]] = {}  # by degree, see `_chosen`
-        self._sequences: dict[int, dict[str, str]] = {}  # by degree, see `_sequence`
+        self._chosen = cache(self._choose)  # by the degree of tensor parallelism
+        self._sequence = cache(self._choose_sequence)
 
     def strategy(
         self,
@@ -87,10 +94,13 @@ class Grids:
             return None
         if (context > 1 and not self.sequence) or (expert > 1 and not self._experts):
             return None
-        chosen = {name: self.config(name, devices, data, tensor, rest) for name in self.families}
         extents = data, context // heads, heads, tensor
-        for name in self.families if context > 1 else ():
-            chosen[name] = self._in_context(name, devices, extents, rest, is_folded)
+        chosen = {
+            name: self._in_context(name, devices, extents, rest, is_folded)
+            if context > 1
+            else self.config(name, devices, data, tensor, rest)
+            for name in self.families
+        }
         for name, (along, slots) in self._experts.items() if expert > 1 else ():
             degrees = (slots, data * context // expert), (along, expert), (REPLICAS, tensor)
             chosen[name] = grid_config(self.families[name], devices, degrees)
@@ -102,19 +112,26 @@ class Grids:
 
     def choices(self, name: str, devices: Sequence[int]) -> dict[Choice, ParallelConfig]:
         """The grids that an operator alone may have, on all devices."""
-        family = self.families[name]
-        sample = self.samples.get(name)
-        count = len(devices)
+        axes = {WHOLE: REPLICAS, **self._group_axes[name]}
         configs: dict[Choice, ParallelConfig] = {}
-        for tensor in divisors(count):
-            axes = {WHOLE: REPLICAS, **self._group_axes[name]}
+        for tensor in divisors(len(devices)):
             for number, axis in axes.items():
-                if axis == REPLICAS or (axis != sample and family.most[axis] >= tensor > 1):
-                    data = sample if sample and family.most[sample] >= count // tensor else REPLICAS
-                    config = grid_config(family, devices, ((data, count // tensor), (axis, tensor)))
-                    if config not in configs.values():
-                        configs[tensor, number] = config
+                config = self._beside_samples(name, devices, axis, tensor)
+                if config is not None and config not in configs.values():
+                    configs[tensor, number] = config
         return configs
+
+    def _beside_samples(
+        self, name: str, devices: Sequence[int], axis: str, tensor: int
+    ) -> ParallelConfig | None:
+        """`axis` over neighbours, and samples, where there are as many, over the others; None: it cannot be."""
+        most = self.families[name].most
+        sample = self.samples.get(name)
+        if axis != REPLICAS and (axis == sample or not most[axis] >= tensor > 1):
+            return None
+        data = len(devices) // tensor
+        along = sample if sample and most[sample] >= data else REPLICAS
+        return grid_config(self.families[name], devices, ((along, data), (axis, tensor)))
 
     @cached_property
     def _group_axes(self) -> Mapping[str, Mapping[int, str]]:
@@ -180,27 +197,33 @@ class Grids:
     ) -> ParallelConfig:
         """The configuration of one operator in a grid of data, parts of the sequence, heads and tensor parallelism."""
         family = self.families[name]
-        sample = self.samples.get(name)
-        data, parts, heads, tensor = extents
-        context = parts * heads
         if family.is_of_numbers:
             return replicas(devices)
         along = self.sequence.get(name) or REPLICAS
-        split = self._chosen(tensor).get(name) if tensor > 1 else None
-        if split is None and rest == "sequence":
+        grid = self._context_grid(name, devices, extents, is_folded)
+        split = self._chosen(grid.shape[2]).get(name) if grid.shape[2] > 1 else None
+        if split is None and rest == "sequence" and grid.shape[2] == extents[3]:
             split = along
-        grid = np.array(devices[: data * context * tensor]).reshape(extents)
-        has_blocks = self.fewest == 2 * parts or (is_folded and self._is_causal)
-        if parts > 1 and has_blocks and family.most.get(along, 0) >= 2 * parts:
+        return grid_config(
+            family,
+            grid.reshape(-1).tolist(),
+            zip((self.samples.get(name), along, split or REPLICAS), grid.shape, strict=True),
+        )
+
+    def _context_grid(
+        self, name: str, devices: Sequence[int], extents: tuple[int, int, int, int], is_folded: bool
+    ) -> Array:
+        """(data, parts of the sequence, tensor parallelism) devices; of scores the heads are with the last."""
+        _, parts, heads, tensor = extents
+        grid = np.array(devices[: prod(extents)]).reshape(extents)
+        is_folded = self.fewest == 2 * parts or (is_folded and self._is_causal)
+        along = self.sequence.get(name, REPLICAS)
+        if is_folded and self.families[name].most.get(along, 0) >= 2 * parts > 2:
             grid = np.hstack([grid, grid[:, ::-1]])
-            context = 2 * context
-        if name in self.scores and heads > 1:
-            split = self._chosen(tensor * heads).get(name)
+        if name in self.scores:
             grid = grid.swapaxes(2, 3)
-            context = context // heads
             tensor = tensor * heads
-        degrees = (sample, data), (along, context), (split or REPLICAS, tensor)
-        return grid_config(family, grid.reshape(-1).tolist(), degrees)
+        return grid.reshape(len(grid), -1, tensor)
 
     @cached_property
     def _is_causal(self) -> bool:
@@ -253,16 +276,15 @@ class Grids:
 
     # -- which axis --------------------------------------------------------------------------------------------------
 
-    def _chosen(self, tensor: int) -> Mapping[str, str]:
+    def _choose(self, tensor: int) -> Mapping[str, str]:
         """Leader -> the axis along which tensor parallelism of that degree splits it."""
-        if tensor not in self._known:
-            axis_of = self._known[tensor] = dict[str, str]()
-            for group, weighted in self._in_order(tensor):
-                if not any(name in axis_of for name, _ in weighted):
-                    for name, axis in group:
-                        if (name, axis) in weighted or name not in self._is_weighted:
-                            axis_of.setdefault(name, axis)
-        return self._known[tensor]
+        axis_of: dict[str, str] = {}
+        for group, weighted in self._in_order(tensor):
+            if not any(name in axis_of for name, _ in weighted):
+                for name, axis in group:
+                    if (name, axis) in weighted or name not in self._is_weighted:
+                        axis_of.setdefault(name, axis)
+        return axis_of
 
     def _in_order(self, tensor: int) -> Iterator[tuple[list[Axis], list[Axis]]]:
         """What can be split of groups with weights, and what of it has weights.
@@ -295,17 +317,15 @@ class Grids:
             flops += leader.total_flops
         return size_bytes / flops if flops else 0.0
 
-    def _sequence(self, tensor: int) -> Mapping[str, str]:
+    def _choose_sequence(self, tensor: int) -> Mapping[str, str]:
         """Leader -> the axis of the group of data, not of samples, that most other operators have."""
-        if tensor not in self._sequences:
-            taken = self._chosen(tensor)
-            groups = [
-                [axis for axis in group if axis[0] not in taken and self._can(axis, tensor)]
-                for group in self._data_groups
-            ]
-            largest = max(groups, key=len, default=[])
-            self._sequences[tensor] = dict(largest)
-        return self._sequences[tensor]
+        taken = self._chosen(tensor)
+        groups = [
+            [axis for axis in group if axis[0] not in taken and self._can(axis, tensor)]
+            for group in self._data_groups
+        ]
+        largest: list[Axis] = max(groups, key=len, default=[])
+        return dict(largest)
 
     def _is_sample(self, group: Iterable[Axis]) -> bool:
         return any(self.samples.get(name) == axis for name, axis in group)
@@ -330,17 +350,32 @@ def grid_config(
 
     Where an operator has no such axis, or too few points along it, there are replicas in its place.
     """
-    wanted = [(axis, degree) for axis, degree in degrees if degree > 1]
-    able = [(a if a and family.most.get(a, 0) >= n else REPLICAS, n) for a, n in wanted]
-    if not family.allows({a: n for a, n in able if a}):
-        able = [(a if k == 0 else REPLICAS, n) for k, (a, n) in enumerate(able)]
-    rank = {axis: k for k, axis in enumerate(family.leader.extents)}
-    order = tuple(sorted(range(len(able)), key=lambda k: rank.get(able[k][0], len(rank))))
+    able = _able(family, degrees)
+    axes = [*family.leader.extents, REPLICAS]
+    order = tuple(sorted(range(len(able)), key=lambda k: axes.index(able[k][0])))
     split: dict[str, int] = {}
-    for k in order:
-        split[able[k][0]] = split.get(able[k][0], 1) * able[k][1]
-    every = devices if isinstance(devices, range) else tuple(devices)
-    return ParallelConfig(split, _row_major(every, tuple(n for _, n in able), order))
+    for axis, degree in sorted(able, key=lambda part: axes.index(part[0])):
+        split[axis] = split.get(axis, 1) * degree
+    return ParallelConfig(
+        split,
+        _row_major(
+            devices if isinstance(devices, range) else tuple(devices),
+            tuple(degree for _, degree in able),
+            order,
+        ),
+    )
+
+
+def _able(family: Family, degrees: Iterable[tuple[str | None, int]]) -> list[tuple[str, int]]:
+    """The degrees above one, along axes that can be split so."""
+    able = [
+        (axis if axis and family.most.get(axis, 0) >= degree else REPLICAS, degree)
+        for axis, degree in degrees
+        if degree > 1
+    ]
+    if family.allows({axis: degree for axis, degree in able if axis}):
+        return able
+    return [*able[:1], *((REPLICAS, degree) for _, degree in able[1:])]
 
 
 @lru_cache
@@ -352,13 +387,6 @@ def _row_major(
     return tuple(points.reshape(-1).tolist())
 
 
-def _axes_of(op: Operator, weights: Collection[str]) -> frozenset[str]:
-    """The axes of its weights."""
-    return frozenset(
-        a for k, r in enumerate(op.inputs) if r.name in weights for a in op.bound.term_axes[k]
-    )
-
-
 def _groups(graph: Graph, families_of: Mapping[str, Family]) -> list[list[Axis]]:
     """Axes of leaders that meet in a dimension of a region of the forward pass; in program order."""
     parent: dict[object, object] = {}
@@ -368,16 +396,20 @@ def _groups(graph: Graph, families_of: Mapping[str, Family]) -> list[list[Axis]]
             parent[x] = x = parent[above]  # path halving
         return x
 
-    for op in graph.operators:
-        if op.is_backward:
-            continue
-        leader = op.follows or op.name
-        for term, region in zip(op.bound.terms, op.args, strict=True):
-            for dim, names in enumerate(term.dims):
-                if names:
-                    parent[root((leader, op.bound.axis_of(names[0])))] = root((region.name, dim))
+    for meeting in _meetings(graph):
+        parent[root(meeting[0])] = root(meeting[1])
     members: dict[object, list[Axis]] = {}
     for name, family in families_of.items():
         for axis in family.leader.extents:
             members.setdefault(root((name, axis)), []).append((name, axis))
     return list(members.values())
+
+
+def _meetings(graph: Graph) -> Iterator[tuple[Axis, tuple[str, int]]]:
+    """Axes of leaders with dimensions of regions of the forward pass that they, or operators behind them, go along."""
+    for op in graph.operators:
+        for term, region in () if op.is_backward else zip(op.bound.terms, op.args, strict=True):
+            for dim, names in enumerate(term.dims):
+                if names:
+                    axis = op.follows or op.name, op.bound.axis_of(names[0])
+                    yield axis, (region.name, dim)

@@ -43,22 +43,26 @@ class Layout(NamedTuple):
 def lay_out(lowering: Lowering) -> Layout:
     """The layout of a graph."""
     order = lowering.order
-    lives = lowering.mover.table
     span = np.zeros(len(order.numbers), SPAN)
-    group = order.group[order.numbers] + 1
     span[:] = order.sequence
-    issuer_ptr = lives.op_ptr + lives.producer_ptr
+    group = order.group[order.numbers] + 1
+    group_ptr = np.searchsorted(group, np.arange(len(lowering.operators) + 2))
     issuer_span = np.argsort(order.numbers)[order.issuers]
-    issuers = np.diff(issuer_ptr)
-    region = np.repeat(np.arange(len(issuers)), issuers)
+    return Layout(span, group_ptr, *_waits(lowering, issuer_span, len(span)), issuer_span)
+
+
+def _waits(lowering: Lowering, issuer_span: Array, spans: int) -> tuple[Array, Array]:
+    """`wait_ptr` and `wait` of so many spans."""
+    lives = lowering.mover.table
+    issuer_ptr = lives.op_ptr + lives.producer_ptr
+    region = np.repeat(np.arange(len(issuer_ptr) - 1), np.diff(issuer_ptr))
     by_span = np.argsort(issuer_span, kind="stable")
     waits = by_span[~np.isin(region[by_span], constants(lowering.lives))]
     wait = np.zeros(len(waits), WAIT)
-    wait["region"], wait["first"] = region[waits], issuer_ptr[region[waits]]
+    wait["region"] = region[waits]
+    wait["first"] = issuer_ptr[wait["region"]]
     wait["issuer"] = waits - wait["first"]
-    wait_ptr = pointers(np.bincount(issuer_span[waits], minlength=len(span)))
-    group_ptr = np.searchsorted(group, np.arange(len(lowering.operators) + 2))
-    return Layout(span, group_ptr, wait_ptr, wait, issuer_span)
+    return pointers(np.bincount(issuer_span[waits], minlength=spans)), wait
 
 
 def constants(lives: Sequence[Life]) -> list[int]:

@@ -31,11 +31,32 @@ ROWS = record("first", "count", "parts")
 FRAGMENT = record("first", "count", "version", "issuer")
 # A row that is awaited: which of the region's issuers issues it, and its number among what that issues.
 EDGE = records([("issuer", np.int32), ("index", np.int32)])
-# A collective whose seconds and streams are still open: its row, name, bytes of an element and of all, and `args`
-# arguments, each of `width` numbers, from number `first` of `arg` on.
-OPEN_COLLECTIVE = record("row", "name", "itemsize", "bytes", "first", "args", "width")
+
+
+class OpenCollective(NamedTuple):
+    """A collective whose seconds and streams are still open.
+
+    Attributes:
+        row, name: its number and that of its name.
+        itemsize, bytes: of an element and of all.
+        first, args, width: in `Packed.arg`, where its arguments begin, how many, and of how many numbers each.
+    """
+
+    row: int
+    name: int
+    itemsize: int
+    bytes: int
+    first: int
+    args: int
+    width: int
+
+
+OPEN_COLLECTIVE = record(*OpenCollective._fields)
 ARG = "device", "instance", "role"  # numbers of an argument, in front of its box
 SOURCE, TARGET, SCRATCH = range(len(ARG))  # its roles
+
+
+Columns = tuple[Array, ...]  # a record of them as a plain tuple, as compiled functions get it
 
 
 class Packed(NamedTuple):

@@ -95,8 +95,7 @@ class PackedJudge:
         self.costs = costs
         self.refusal = ""
         self._known = {op.name: op for op in graph.operators}
-        self._number = {op.name: number for number, op in enumerate(graph.operators)}
-        self.followers = {name: [number] for name, number in self._number.items()}
+        self.followers = {op.name: [number] for number, op in enumerate(graph.operators)}
         for number, op in enumerate(graph.operators):
             if op.follows:
                 self.followers[op.follows].append(number)
@@ -113,10 +112,16 @@ class PackedJudge:
         self.pool = Pool(lowering, self.costs)
         self.layout = lay_out(lowering)
         self._lifetimes = lifetimes(lowering)
+        self._prepared: dict[object, tuple[ParallelConfig, Array]] = {}
+        self._index(lowering)
+        self.current = self._nothing_chosen()
+        self._proposed: tuple[Mapping[str, ParallelConfig], Chosen] | None = None
+
+    def _index(self, lowering: Lowering) -> None:
+        """Who is like whom, and which regions an operator touches."""
         kinds = list(zip(lowering.op_kind, lowering.cost_kind, strict=True))
         # operators with the same have the same points and rows, and so have those that follow them
         self._alike = {name: tuple(kinds[op] for op in ops) for name, ops in self.followers.items()}
-        self._prepared: dict[object, tuple[ParallelConfig, Array]] = {}
         self._region_kind = list(zip(lowering.dtype_kind, lowering.life_kind, strict=True))
         idle = {*constants(lowering.lives)}
         self._job = lowering.mover.table.region["job"].tolist()
@@ -128,14 +133,14 @@ class PackedJudge:
                 self._regions[op].append(region)
         self._is_here = np.array([not region.is_on_host for region in lowering.regions])
         self._fed = [lowering.number[region.name] for region in self.graph.inputs]
-        streams = self.pool.sets.count
-        numbers, fragment = (np.full(len(of), -1) for of in (self._regions, self.touching))
-        timed = Timed(np.zeros(len(self.layout.span), LAID), np.zeros(0))
+
+    def _nothing_chosen(self) -> Chosen:
+        numbers = np.full(len(self._regions), -1)
         none = np.zeros(0, np.int64)
-        self.current = Chosen(
-            {}, numbers, numbers, fragment, (), np.zeros(streams), timed, none, none
-        )
-        self._proposed: tuple[Mapping[str, ParallelConfig], Chosen] | None = None
+        timed = Timed(np.zeros(len(self.layout.span), LAID), np.zeros(0))
+        fragment = np.full(len(self.touching), -1)
+        work = np.zeros(self.pool.sets.count)
+        return Chosen({}, numbers, numbers, fragment, (), work, timed, none, none)
 
     def start(self, strategy: Strategy) -> float:
         """Make `strategy` the current one; its seconds. It may need too much memory, but it has to be legal."""
@@ -210,26 +215,36 @@ class PackedJudge:
         """
         now = self.current
         named = now.named
-        points = now.points.copy()
-        rows = now.rows.copy()
         if isinstance(changes, Strategy):
             check_strategy(self.graph, changes, len(self.machine.devices))
             named = {}
             changes = completed(self.graph, changes)
-        followers = {self._number[name]: name for name in changes if self._known[name].follows}
-        named = {**named, **followers}
+        followers = {self.followers[name][0]: name for name in changes if self._known[name].follows}
+        chosen = replace(
+            now,
+            named={**named, **followers},
+            points=now.points.copy(),
+            rows=now.rows.copy(),
+            fragment=now.fragment.copy(),
+            missing=[],
+            new={},
+        )
         for name, config in changes.items():
-            ops = np.array(self.followers[name])
-            columns = self.columns(name, config)
-            kept = [named.get(op, name) == name for op in ops.tolist()] if named else slice(None)
-            points[ops[kept]], rows[ops[kept]] = columns[:, kept]
-        self._settle_additions(points, rows, changes)
-        chosen = replace(now, named=named, points=points, rows=rows)
-        chosen.ops = np.flatnonzero(points != now.points)
-        chosen.missing = []
-        chosen.new = {}
+            self._configure(chosen, name, config)
+        self._settle_additions(chosen, changes)
+        chosen.ops = np.flatnonzero(chosen.points != now.points)
         self._find_fragments(chosen)
         return chosen
+
+    def _configure(self, chosen: Chosen, name: str, config: ParallelConfig) -> None:
+        """Give an operator a configuration, and those that follow it and have none of their own."""
+        ops = np.array(self.followers[name])
+        columns = self.columns(name, config)
+        if chosen.named:
+            kept = [chosen.named.get(op, name) == name for op in ops.tolist()]
+            ops = ops[kept]
+            columns = columns[:, kept]
+        chosen.points[ops], chosen.rows[ops] = columns
 
     def columns(self, name: str, config: ParallelConfig) -> Array:
         """(2, n): of the operators that follow `name`, the numbers of their points and of the rows."""
@@ -242,40 +257,35 @@ class PackedJudge:
             self._prepared[key] = config, np.array([numbers, rows], np.int64)
         return self._prepared[key][1]
 
-    def _settle_additions(
-        self, points: Array, rows: Array, changes: Mapping[str, ParallelConfig]
-    ) -> None:
+    def _settle_additions(self, chosen: Chosen, changes: Mapping[str, ParallelConfig]) -> None:
         """Additions add partial results, or do so no longer."""
         lowering = self.lowering
-        changed = np.flatnonzero(points != self.current.points)
-        touched = lowering.additions.behind(changed.tolist())
+        points = chosen.points
+        touched = lowering.additions.behind(np.flatnonzero(points != self.current.points).tolist())
         strategy = ChainMap({**changes}, self.strategy.data)
         for op in touched:
             config, _ = effective_config(lowering.operators[op], strategy)
-            configured = lowering.store.number(op, config)
-            points[op] = lowering.additions.number(op, configured, points)
-        rows[touched] = self.pool.add_points(touched, points[touched].tolist())
+            number = lowering.store.number(op, config)
+            points[op] = lowering.additions.number(op, number, points)
+        chosen.rows[touched] = self.pool.add_points(touched, points[touched].tolist())
 
     def _find_fragments(self, chosen: Chosen) -> None:
         """The numbers of its fragments, those that are to be made among them."""
         points = chosen.points.tolist()
-        fragment = chosen.fragment.copy()
-        used = tuple(self._used(chosen.points[ops].tolist()) for ops in self.lowering.jobs)
         first = self.pool.fragments
+        chosen.used = tuple(self._used(chosen.points[ops].tolist()) for ops in self.lowering.jobs)
         regions = {region for op in chosen.ops.tolist() for region in self._regions[op]}
-        if used != chosen.used:
+        if chosen.used != self.current.used:
             regions |= self._by_used
         for region in sorted(regions):
-            key = self.key(region, points, used)
+            key = self.key(region, points, chosen.used)
             number = self.pool.known.get(key, -1)
             if number < 0:
                 number = chosen.new.setdefault(key, first + len(chosen.new))
                 if number == first + len(chosen.missing):
                     chosen.missing.append(region)
-            fragment[region] = number
-        chosen.fragment = fragment
-        chosen.used = used
-        chosen.regions = np.flatnonzero(fragment != self.current.fragment)
+            chosen.fragment[region] = number
+        chosen.regions = np.flatnonzero(chosen.fragment != self.current.fragment)
 
     def key(self, region: int, points: Sequence[int], used: Sequence[Sequence[int]]) -> Hashable:
         """What its fragment depends on: its life, its operators' points and, where it is fetched, who fetches it."""
@@ -326,25 +336,20 @@ class PackedJudge:
 
     def _pass(self, chosen: Chosen, limit: float) -> float:
         """See `resimulate`."""
-        now = self.current
-        pool = self.pool
-        besides = self.machine.step_seconds
-        choice = (chosen.rows, chosen.fragment)
-        packed = tuple(pool.packed)
-        rows, chosen.work = (pool.op_rows.data, *pool.sets.columns), now.work.copy()
-        changed = chosen.ops, chosen.regions, (now.rows, now.fragment), choice
-        is_known = change_work(chosen.work, *changed, packed, rows)
-        if chosen.work.max() * (1 - SLACK) > limit - besides:
+        limit -= self.machine.step_seconds
+        old = self.current.rows, self.current.fragment
+        choice = chosen.rows, chosen.fragment
+        tables = tuple(self.pool.packed), (self.pool.op_rows.data, *self.pool.sets.columns)
+        chosen.work = self.current.work.copy()
+        is_known = change_work(chosen.work, chosen.ops, chosen.regions, old, choice, *tables)
+        if chosen.work.max() * (1 - SLACK) > limit:
             return math.inf
         if not is_known:
             return 0.0
         span = np.zeros(len(self.layout.span), LAID)
-        streams = len(chosen.work)
-        seconds, end = pass_rows(
-            limit - besides, choice, span, streams, tuple(self.layout), packed, rows
-        )
+        seconds, end = pass_rows(limit, choice, span, len(chosen.work), tuple(self.layout), *tables)
         chosen.timed = Timed(span, end)
-        return float(seconds + besides)
+        return float(seconds + self.machine.step_seconds)
 
     def _needed(self, chosen: Chosen) -> Array:
         """Bytes that a strategy seems to need of every device.

@@ -12,7 +12,7 @@ from taskflow.lowering.moving import DONE, NOBODY, Played, play_region, rename, 
 from taskflow.lowering.ordinals import ordinals_of
 from taskflow.lowering.pointtable import PointTable
 from taskflow.lowering.state import COLLECTIVE, COPY, FEED, READ, State
-from taskflow.searching.packed import ARG, FITS, OPEN, SCRATCH, SOURCE, TARGET, Packed
+from taskflow.searching.packed import ARG, FITS, OPEN, SCRATCH, SOURCE, TARGET, Columns, Packed
 from taskflow.tasks.memory import ALIGNMENT
 
 NO_POOL = NOBODY + 1  # a column of the pool has too little room; follows the ends of `moving`
@@ -22,10 +22,10 @@ ARG_NUMBERS = len(ARG)
 @tiered
 def pack_points(
     points: Array,
-    store: tuple[Array, ...],
-    all_rates: tuple[Array, ...],
+    store: Columns,
+    all_rates: Columns,
     first_set: int,
-    pool: tuple[Array, ...],
+    pool: Columns,
     extents: Array,
 ) -> int:
     """Append the rows of the points of some operators; of how many there is room for.
@@ -97,8 +97,8 @@ def pack_regions(
     world: tuple[object, ...],
     memory: Array,
     room: int,
-    pool: tuple[Array, ...],
-    all_rates: tuple[Array, ...],
+    pool: Columns,
+    all_rates: Columns,
 ) -> tuple[int, int, int]:
     """Play the events of some regions and pack what they cause.
 

@@ -44,6 +44,9 @@ class Placement:
     fractions: Fractions = None
 
 
+Placed = tuple[tuple[int, ...], tuple[Placement, ...]]  # degrees, and where their points are
+
+
 class Placements:
     """The placements of a machine; or, with `lists`, only these lists of devices."""
 
@@ -58,35 +61,28 @@ class Placements:
         sizes = set(Counter(d.host for d in devices).values())
         self._host_size = sizes.pop() if len(sizes) == 1 else self.count
         self._counts = frozenset(self._useful_counts())
-        self._made: dict[tuple[int, int], tuple[Placement, ...]] = {}
-        self._splits: dict[object, list[tuple[tuple[int, ...], tuple[Placement, ...]]]] = {}
-        self._known: dict[tuple[int, int], frozenset[Placement]] = {}
+        self._made = cache(lambda points, axes: tuple(self._make(points, axes)))
+        self._set = cache(lambda key: frozenset(self._made(*key)))
+        self._split = cache(self._placed)
 
     def of(self, degrees: Sequence[int]) -> tuple[Placement, ...]:
         """The placements of the points of these degrees, each above one; none: the space has no such split."""
-        key = _key(degrees)
-        if key not in self._made:
-            self._made[key] = tuple(self._make(*key))
-        return self._made[key]
+        return self._made(*_key(degrees))
 
-    def split(
-        self, extents: Sequence[int], allows: Allows
-    ) -> list[tuple[tuple[int, ...], tuple[Placement, ...]]]:
+    def split(self, extents: Sequence[int], allows: Allows) -> list[Placed]:
         """All degrees, within these extents, whose points have placements, and these."""
-        most = tuple(min(extent, max(self.points)) for extent in extents)
-        if (most, allows) not in self._splits:
-            every = _degrees(most, self.points, allows)
-            placed = ((d, self.of([n for n in d if n > 1])) for d in every)
-            self._splits[most, allows] = [(d, p) for d, p in placed if p]
-        return self._splits[most, allows]
+        return self._split(tuple(min(extent, max(self.points)) for extent in extents), allows)
+
+    def _placed(self, extents: tuple[int, ...], allows: Allows) -> list[Placed]:
+        every = _degrees(extents, self.points, allows)
+        placed = ((d, self.of([n for n in d if n > 1])) for d in every)
+        return [(d, p) for d, p in placed if p]
 
     def has(self, degrees: Sequence[int], devices: Devices, fractions: Fractions) -> bool:
         """Whether these devices, as they are or turned, are a placement of the points of these degrees."""
-        key = _key(degrees)
-        if key not in self._known:
-            self._known[key] = frozenset(self.of(degrees))
         turned = Placement(turn(devices, degrees[::-1]), True, fractions)
-        return not self._known[key].isdisjoint((Placement(devices, False, fractions), turned))
+        placements = self._set(_key(degrees))
+        return not placements.isdisjoint((Placement(devices, False, fractions), turned))
 
     @property
     def points(self) -> frozenset[int]:

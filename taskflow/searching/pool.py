@@ -19,7 +19,16 @@ from taskflow.core.numbers import GIB
 from taskflow.cost.model import AnalyticCosts, CostModel
 from taskflow.lowering import Lowering, moving
 from taskflow.searching import packing
-from taskflow.searching.packed import ARG, GROWING, ROW, ROWS, SOURCE, TARGET, empty
+from taskflow.searching.packed import (
+    ARG,
+    GROWING,
+    ROW,
+    ROWS,
+    SOURCE,
+    TARGET,
+    OpenCollective,
+    empty,
+)
 from taskflow.simulation.sharing import paces_of
 from taskflow.tasks.exchange import Exchange
 from taskflow.tasks.streams import StreamSets, StreamTable
@@ -62,13 +71,18 @@ class Pool:
         """Number of fragments."""
         return int(self.packed.filled["fragments"][0])
 
+    @property
+    def _rows(self) -> int:
+        """Number of rows."""
+        return int(self.packed.filled["rows"][0])
+
     def add_points(self, ops: Sequence[int], numbers: Sequence[int]) -> list[int]:
         """The numbers of the rows of operators with points of these numbers."""
         kinds = self.lowering.cost_kind
         keys = [(kinds[op], number) for op, number in zip(ops, numbers, strict=True)]
-        new = {key: op for key, op in zip(keys, ops, strict=True) if key not in self._ops}
+        new = {key: (op, key[1]) for key, op in zip(keys, ops, strict=True) if key not in self._ops}
         if new:
-            rows = self._pack_points([(op, number) for (_, number), op in new.items()])
+            rows = self._pack_points(list(new.values()))
             self._ops.update(
                 zip(new, range(self.op_rows.add(rows), self.op_rows.length), strict=True)
             )
@@ -77,20 +91,20 @@ class Pool:
 
     def _pack_points(self, configured: list[tuple[int, int]]) -> Array:
         """Append the rows of operators with points of some number; ROWS of each."""
-        dtypes = self.lowering.compute_dtype
-        points = np.array([(number, dtypes[op]) for op, number in configured], np.int64)
+        points = np.array(
+            [(number, self.lowering.compute_dtype[op]) for op, number in configured], np.int64
+        )
         tables = tuple(self.lowering.store.table), self._rates, self.sets.first_compute
         rows = np.zeros(len(points), ROWS)
-        begin = int(self.packed.filled["rows"][0])
+        first = self._rows
         done = 0
         while done < len(points):
             done += packing.pack_points(points[done:], *tables, tuple(self.packed), rows[done:])
             if done < len(points):
                 self._grow(ROW)
         if not self._is_rated:
-            end = int(self.packed.filled["rows"][0])
             seconds = self.costs.seconds(self.lowering.sample(configured, []))
-            self.packed.seconds[begin:end] = seconds
+            self.packed.seconds[first : self._rows] = seconds
         return rows
 
     def add_fragments(self, regions: Array, numbers: Array, used: Sequence[Array]) -> None:
@@ -99,16 +113,16 @@ class Pool:
         Collectives take nothing until `settle` finds what they do take; `drop` takes all out again that was appended
         since then.
         """
-        row = int(self.packed.filled["rows"][0])
+        first = self._rows
         self._pack_regions(regions, numbers, used)
         if self._is_rated:
             return
         self._price_collectives()
-        mover, store = self.lowering.mover, self.lowering.store
+        mover = self.lowering.mover
+        store = self.lowering.store
         world = mover.world(numbers, used, store)
         made = [(k, mover.move(k, world, used, store)) for k in regions.tolist()]
-        end = int(self.packed.filled["rows"][0])
-        self.packed.seconds[row:end] = self.costs.seconds(self.lowering.sample([], made))
+        self.packed.seconds[first : self._rows] = self.costs.seconds(self.lowering.sample([], made))
 
     def settle(self, new: Mapping[Hashable, int]) -> None:
         """Keep what was appended: fragments, by what they depend on."""
@@ -126,8 +140,14 @@ class Pool:
         world = mover.world(numbers, used, self.lowering.store)
         end = -1
         while end != moving.DONE:
-            args = regions[done:], world, mover.memory, mover.room, tuple(self.packed)
-            end, at, more = packing.pack_regions(*args, self._rates)
+            end, at, more = packing.pack_regions(
+                regions[done:],
+                world,
+                mover.memory,
+                mover.room,
+                tuple(self.packed),
+                self._rates,
+            )
             done += at
             if end == packing.NO_POOL:
                 self._grow(more)
@@ -137,18 +157,21 @@ class Pool:
     def _price_collectives(self) -> None:
         """Seconds and streams of the collectives that were packed."""
         p = self.packed
-        open_now = p.pending[: p.filled["pending"][0]].tolist()
-        for row, name, itemsize, size, first, count, width in open_now:
-            args = p.arg[first : first + count * width].reshape(count, width)
-            text = bytes([name, itemsize, width]) + args.tobytes()
-            key = hashlib.sha256(text).digest()
+        for fields in p.pending[: p.filled["pending"][0]].tolist():
+            pending = OpenCollective(*fields)
+            args = p.arg[pending.first :][: pending.args * pending.width]
+            key = bytes([pending.name, pending.itemsize, pending.width]) + args.tobytes()
+            key = hashlib.sha256(key).digest()
             if key not in self._collectives:
-                exchange = self._exchange(COLLECTIVES[name], args)
-                carried = self.costs.carried(exchange, itemsize)
-                streams = self._set_of(exchange.ring, size, carried)
-                self._collectives[key] = streams, carried.seconds
-            p.streams[row], p.seconds[row] = self._collectives[key]
+                self._collectives[key] = self._price(pending, args.reshape(pending.args, -1))
+            p.streams[pending.row], p.seconds[pending.row] = self._collectives[key]
         p.filled["pending"] = p.filled["args"] = 0
+
+    def _price(self, pending: OpenCollective, args: Array) -> tuple[int, float]:
+        """The set of streams of a collective, and its seconds."""
+        exchange = self._exchange(COLLECTIVES[pending.name], args)
+        carried = self.costs.carried(exchange, pending.itemsize)
+        return self._set_of(exchange.ring, pending.bytes, carried), carried.seconds
 
     def _set_of(self, ring: Sequence[int], size: int, carried: Carried) -> int:
         """The set of streams and links of a collective of so many bytes among the devices of a ring."""
@@ -161,11 +184,18 @@ class Pool:
     def _exchange(self, name: str, args: Array) -> Exchange:
         """See `packed.Packed.arg`."""
         device, instance, role = args[:, : len(ARG)].T.tolist()
-        boxes = args[:, len(ARG) :].reshape(len(args), -1, 2).transpose(2, 0, 1).tolist()
-        rects = [Rect(tuple(lo), tuple(hi)) for lo, hi in zip(*boxes, strict=True)]
-        counts = (role.count(SOURCE), role.count(TARGET))
         machine = self.lowering.machine
-        return Exchange(name, machine.equals, machine.ways.doors, device, instance, rects, *counts)
+        boxes = args[:, len(ARG) :].reshape(len(args), -1, 2).transpose(0, 2, 1)
+        return Exchange(
+            name,
+            machine.equals,
+            machine.ways.doors,
+            device,
+            instance,
+            [Rect(tuple(lo), tuple(hi)) for lo, hi in boxes.tolist()],
+            role.count(SOURCE),
+            role.count(TARGET),
+        )
 
     def _grow(self, column: int) -> None:
         """Make columns twice as long."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Any, Protocol, TypeVar, cast
@@ -28,7 +28,7 @@ from taskflow.searching.judge import Judge, transformed
 from taskflow.searching.outcome import Outcome
 from taskflow.searching.packed_judge import PackedJudge
 from taskflow.searching.proposal import Proposals
-from taskflow.searching.shapes import PlanShape, Turn
+from taskflow.searching.shapes import ONE_STAGE, PlanShape, Turn
 from taskflow.searching.space import Space
 from taskflow.strategy.sharded import ShardedState
 from taskflow.strategy.strategy import ParallelConfig, Strategy
@@ -121,12 +121,15 @@ class SearchProblem:
             self._variants[key] = Variant(self, plan)
         return self._variants[key]
 
+    @property
+    def plain(self) -> Variant:
+        """The graph as it is."""
+        return self.variant(Plan(Strategy({})))
+
     def fitted(self, plan: Plan) -> Plan:
         """A plan whose graph has changed, with what its strategy says of operators that are there."""
-        names = {op.name for op in self.variant(plan).graph.operators}
-        if plan.strategy.data.keys() <= names:
-            return plan
-        return replace(plan, strategy=self.variant(plan).part(plan.strategy))
+        strategy = self.variant(plan).part(plan.strategy)
+        return plan if len(strategy) == len(plan.strategy) else replace(plan, strategy=strategy)
 
     def changed(self, plan: Plan, changes: Mapping[str, ParallelConfig]) -> Plan | None:
         """The plan with other configurations of some operators, and of sharded state with them; None: it has these."""
@@ -143,6 +146,17 @@ class SearchProblem:
             plan = self._shaped.setdefault((shape, plan.schedule, plan.bucket_bytes), plan)
             self.shapes[id(plan)] = shape
         return plan
+
+    def first_new(self, plan: Plan, others: Iterable[Plan]) -> Plan | None:
+        """The first of other plans that nobody judged; they are laid out by the rule of this one, if by any."""
+        shape = self.shapes.get(id(plan))
+        shaped = (self.shaped(other, shape) for other in others)
+        return next(filter(self.is_new, shaped), None)
+
+    def in_parts(self, plan: Plan, parts: int) -> Plan:
+        """A plan in so many micro-batches; several of one stage go one after the other."""
+        several = plan.schedule if plan.parts > 1 else ONE_STAGE[0]
+        return replace(plan, parts=parts, schedule=several if parts > 1 else self.first_order)
 
     def learn(self, before: Plan, after: Plan, gain: float) -> None:
         """Note what a change of rules gained."""
@@ -161,10 +175,13 @@ class SearchProblem:
         """
         is_plain = plan.parts == plan.ring == self.repeat == 1
         is_bounded = self.has_final_costs and self.can_walk and is_plain
-        if is_bounded and math.isfinite(limit) and self.is_new(plan):
-            plain = self.variant(Plan(Strategy({})))
-            if plain.changes.is_slower(plain.part(plan.strategy), limit):
-                self.judge.refuse(plan, f"it takes more than {limit:.3g} s")
+        if (
+            is_bounded
+            and math.isfinite(limit)
+            and self.is_new(plan)
+            and self.plain.changes.is_slower(self.plain.part(plan.strategy), limit)
+        ):
+            self.judge.refuse(plan, f"it takes more than {limit:.3g} s")
         return self.judge.judge(plan)
 
     def is_new(self, plan: Plan | None) -> bool:

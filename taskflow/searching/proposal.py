@@ -7,8 +7,8 @@ proposes to the next one a split by its input `i`, on the same devices.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from itertools import pairwise
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import pairwise, permutations, product
 from typing import NamedTuple
 
 import numpy as np
@@ -69,15 +69,14 @@ def renamed(config: ParallelConfig, axes: Mapping[str, str], op: Operator) -> Pa
 
     Of an axis that has no name here the first part stays. Whether `op` can be split so is for the caller to find out.
     """
-    devices = np.array(config.devices).reshape([parts(d) for _, d in config.degrees])
+    devices = np.array(config.devices).reshape([parts(degree) for _, degree in config.degrees])
     kept: list[tuple[str, Degree]] = []
     for axis, degree in config.degrees:
         if axis in axes:
             kept.append((axes[axis], degree))
         else:
             devices = devices.take(0, axis=len(kept))
-    rank = {axis: k for k, axis in enumerate(op.extents)}
-    order = sorted(range(len(kept)), key=lambda k: rank[kept[k][0]])
+    order = sorted(range(len(kept)), key=lambda k: [*op.extents].index(kept[k][0]))
     return ParallelConfig(
         dict(kept[k] for k in order), devices.transpose(order).reshape(-1).tolist()
     )
@@ -86,36 +85,47 @@ def renamed(config: ParallelConfig, axes: Mapping[str, str], op: Operator) -> Pa
 def _routes(operators: list[Operator]) -> dict[str, list[Route]]:
     """Operator -> routes from its neighbours, each once, in program order."""
     routes: dict[str, dict[Route, None]] = {op.name: {} for op in operators}
-    for one, k, other, j in _adjacent(operators):
-        for source, a, target, b in ((one, k, other, j), (other, j, one, k)):
-            for axes in _axis_maps(source, a, target, b):
-                routes[target.name][Route(source.name, axes)] = None
+    for pair in _adjacent(operators):
+        for source, target in permutations(pair):
+            for axes in _axis_maps(source, target):
+                routes[target.op.name][Route(source.op.name, axes)] = None
     return {name: list(of_operator) for name, of_operator in routes.items()}
 
 
-def _adjacent(operators: list[Operator]) -> Iterator[tuple[Operator, int, Operator, int]]:
-    """(operator, argument, other operator, argument) of one region: maker and reader, readers of one parameter."""
-    touching: dict[str, list[tuple[Operator, int]]] = {}
+class Touch(NamedTuple):
+    """An argument of an operator, by number."""
+
+    op: Operator
+    argument: int
+
+    @property
+    def axes(self) -> list[str | None]:
+        """Per dimension of its region the axis there, if there is one."""
+        bound = self.op.bound
+        dims = bound.terms[self.argument].dims
+        return [bound.axis_of(names[0]) if names else None for names in dims]
+
+
+def _adjacent(operators: list[Operator]) -> Iterator[tuple[Touch, Touch]]:
+    """Pairs that touch one region: maker and reader, readers of one parameter."""
+    touching: dict[str, list[Touch]] = {}
     for op in operators:
         for k, region in enumerate(op.args):
-            touching.setdefault(region.name, []).append((op, k))
-    for uses in touching.values():
-        first, argument = uses[0]
-        is_made = argument >= len(first.inputs)
-        if is_made or first.inputs[argument].role == "parameter":
-            pairs = [(uses[0], use) for use in uses[1:]] if is_made else pairwise(uses)
-            yield from ((*a, *b) for a, b in pairs if a[0] is not b[0])
+            touching.setdefault(region.name, []).append(Touch(op, k))
+    for touches in touching.values():
+        first = touches[0]
+        if first.argument >= len(first.op.inputs):
+            pairs: Iterable[tuple[Touch, Touch]] = product([first], touches[1:])
+        elif first.op.inputs[first.argument].role == "parameter":
+            pairs = pairwise(touches)
+        else:
+            continue
+        yield from (pair for pair in pairs if pair[0].op is not pair[1].op)
 
 
-def _axis_maps(
-    source: Operator, a: int, target: Operator, b: int
-) -> Iterator[tuple[tuple[str, str], ...]]:
+def _axis_maps(source: Touch, target: Touch) -> Iterator[tuple[tuple[str, str], ...]]:
     """How axes of `source` are called in `target`: by the dimensions of the region they share, and by name."""
-    from_dims, to_dims = (op.bound.terms[k].dims for op, k in ((source, a), (target, b)))
-    yield tuple(
-        (source.bound.axis_of(x[0]), target.bound.axis_of(y[0]))
-        for x, y in zip(from_dims, to_dims, strict=True)
-        if x and y
-    )
-    if source.pattern == target.pattern:
-        yield tuple((axis, axis) for axis in target.extents)
+    shared = zip(source.axes, target.axes, strict=True)
+    yield tuple((axis, here) for axis, here in shared if axis and here)
+    if source.op.pattern == target.op.pattern:
+        yield tuple((axis, axis) for axis in target.op.extents)

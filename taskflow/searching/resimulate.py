@@ -17,7 +17,7 @@ from taskflow.core.columns import Array, record
 from taskflow.core.compiling import inlined, inner, leaf, tiered
 from taskflow.core.start_rule import finish_of, occupy, start_of, work_of
 from taskflow.searching.layout import Layout
-from taskflow.searching.packed import OPEN, Packed
+from taskflow.searching.packed import OPEN, Columns, Packed
 
 SLACK = 1e-9  # sums of work are rounded; nothing is given up for less
 # Of a span its first row in the pool, its first end, how many rows, and how many ordinals these have.
@@ -28,13 +28,13 @@ class Rows(NamedTuple):
     """The rows of a pool.
 
     Attributes:
-        op_rows: ROWS of the points of an operator under a configuration.
         packed: of regions.
+        op_rows: ROWS of the points of an operator under a configuration.
         set_ptr, stream, hop_ptr, hop: see `streams.StreamSets`.
     """
 
-    op_rows: Array
     packed: Packed
+    op_rows: Array
     set_ptr: Array
     stream: Array
     hop_ptr: Array
@@ -54,7 +54,6 @@ class Timed(NamedTuple):
 
 
 Choice = tuple[Array, Array]  # per operator its ROWS, per region its fragment
-Columns = tuple[Array, ...]
 
 
 @tiered
@@ -75,7 +74,7 @@ def change_work(
         ops, regions: the operators and regions that change.
         of_pool, of_rows: `Packed` and the other fields of `Rows`, as plain tuples, whose type numba finds out fastest.
     """
-    rows, is_known = Rows(of_rows[0], Packed(*of_pool), *of_rows[1:]), True
+    rows, is_known = Rows(Packed(*of_pool), *of_rows), True
     for op in ops:
         exchange(work, rows.op_rows, old[0][op], new[0][op], rows)
     for r in regions:
@@ -103,7 +102,7 @@ def pass_rows(
         streams: how many.
         of_graph: `Layout`; the others as of `change_work`.
     """
-    layout, rows = Layout(*of_graph), Rows(of_rows[0], Packed(*of_pool), *of_rows[1:])
+    layout, rows = Layout(*of_graph), Rows(Packed(*of_pool), *of_rows)
     t = Timed(span, np.empty(lay_spans(span, chosen, layout, rows)))
     free = np.zeros(streams)
     waiting = first_waits(chosen[1], layout, rows.packed)

@@ -97,15 +97,18 @@ class SearchResult:
         text += f"; {self.plan.parts} micro-batches" if self.plan.parts > 1 else ""
         text += f"; sharded: {len(self.plan.homes)} parameters" if self.plan.homes else ""
         text += f"; devices that compute nothing: {list_numbers(self.idle)}" if self.idle else ""
-        if self.idle and len({d for config in self.strategy.values() for d in config.devices}) == 1:
+        if self.idle and len(_used(self.strategy)) == 1:
             text += "; one device alone is the fastest"
         return text + (f"; not in the space: {', '.join(self.left_out)}" if self.left_out else "")
 
 
 def idle_devices(strategy: Strategy, devices: int) -> tuple[int, ...]:
     """Of so many devices, those that compute nothing."""
-    used = {device for config in strategy.values() for device in config.devices}
-    return tuple(sorted(set(range(devices)) - used))
+    return tuple(sorted(set(range(devices)) - _used(strategy)))
+
+
+def _used(strategy: Strategy) -> set[int]:
+    return {device for config in strategy.values() for device in config.devices}
 
 
 class SearchInterrupted(KeyboardInterrupt):

@@ -10,12 +10,15 @@ are first asked for, and an equal configuration is the same object, for all oper
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import cache
 from itertools import accumulate
 from math import prod
 
 import numpy as np
+from numpy.random import Generator
 
 from taskflow.core.columns import Array
 from taskflow.graph.family import Conflict, Family, families
@@ -63,22 +66,23 @@ class Space:
         self.graph = graph
         self.machine = machine
         self.operators = [family.leader for family in every]
-        self.names = [op.name for op in self.operators]
         self._configs: dict[ParallelConfig, ParallelConfig] = {}
-        self._extra: dict[str, list[ParallelConfig]] = {name: [] for name in self.names}
+        self._extra = defaultdict[str, list[ParallelConfig]](list)
         self._named: set[str] = set()
         placements = Placements(machine, device_lists)
         choices_of = dict[_Kind, _Choices]()
         self._choices: dict[str, _Choices] = {}
-        for name, family in zip(self.names, every, strict=True):
-            axes = tuple((axis, most) for axis, most in family.most.items() if most > 1)
-            if (kind := (axes, family.conflicts)) not in choices_of:
-                choices_of[kind] = _Choices(axes, family, placements, allows, self._configs)
+        for family in every:
+            kind = _axes(family), family.conflicts
+            if kind not in choices_of:
+                choices_of[kind] = _Choices(family, placements, allows, self._configs)
             if not choices_of[kind].size:
                 raise ValueError(
-                    f"space: no list of devices has as many as operator '{name}' may have points"
+                    "space: no list of devices has as many as operator "
+                    f"'{family.leader.name}' may have points"
                 )
-            self._choices[name] = choices_of[kind]
+            self._choices[family.leader.name] = choices_of[kind]
+        self.names = list(self._choices)
 
     def size(self, name: str) -> int:
         """Number of configurations of the operator `name`."""
@@ -91,7 +95,7 @@ class Space:
             return choices.config(number)
         return self._extra[name][number - choices.size]
 
-    def draw(self, name: str, generator: np.random.Generator) -> ParallelConfig:
+    def draw(self, name: str, generator: Generator) -> ParallelConfig:
         """A configuration of the operator `name`, all with equal probability."""
         return self.config(name, int(generator.random() * self.size(name)))
 
@@ -113,7 +117,7 @@ class Space:
             groups.setdefault(id(self._choices[name]), []).append(name)
         return [group for group in groups.values() if len(group) > 1]
 
-    def draw_common(self, name: str, generator: np.random.Generator) -> ParallelConfig:
+    def draw_common(self, name: str, generator: Generator) -> ParallelConfig:
         """A configuration that all kin of the operator `name` may have, all with equal probability."""
         choices = self._choices[name]
         return choices.config(int(generator.random() * choices.size))
@@ -121,10 +125,8 @@ class Space:
     def degrees(self, name: str) -> tuple[tuple[str, ...], Array]:
         """The axes along which the operator `name` may be split, and all tuples of their degrees, one a row."""
         choices = self._choices[name]
-        extra = [
-            [parts(dict(c.degrees).get(a, 1)) for a in choices.axes] for c in self._extra[name]
-        ]
-        rows = [d for d, _ in choices.rows] + [tuple(row) for row in extra]
+        rows = [degrees for degrees, _ in choices.rows]
+        rows += map(choices.degrees, self._extra[name])
         return choices.axes, np.array(rows, np.int64).reshape(len(rows), len(choices.axes))
 
     def is_even(self, op: Operator) -> bool:
@@ -134,7 +136,7 @@ class Space:
         uneven = any(not isinstance(d, int) for c in self._extra[leader] for _, d in c.degrees)
         return not (is_named or uneven or op.work or self._choices[leader].has_fractions)
 
-    def draw_strategy(self, generator: np.random.Generator) -> Strategy:
+    def draw_strategy(self, generator: Generator) -> Strategy:
         """A strategy of configurations drawn one by one."""
         return Strategy.of_graph(
             self.graph, {name: self.draw(name, generator) for name in self.names}
@@ -142,28 +144,27 @@ class Space:
 
     def own(self, plan: Plan) -> Plan | None:
         """A strategy in the space's own objects; None if the plan has more than that, or what the space has not."""
-        configs = {name: self.find(name, plan.strategy[name]) for name in self.names}
-        configs_here = {name: config for name, config in configs.items() if config is not None}
-        here = Plan(Strategy.of_graph(self.graph, configs_here))
-        has_more = len(plan.strategy) > len(configs_here)  # names of operators that follow another
-        if (
-            has_more
-            or len(configs_here) < len(configs)
-            or replace(plan, strategy=here.strategy) != here
-        ):
-            return None
-        return here
+        configs: dict[str, ParallelConfig] = {}
+        for name in self.names:
+            config = self.find(name, plan.strategy[name])
+            if config is None:
+                return None
+            configs[name] = config
+        here = Plan(Strategy.of_graph(self.graph, configs))
+        has_more = len(plan.strategy) > len(configs)  # names of operators that follow another
+        return None if has_more or replace(plan, strategy=here.strategy) != here else here
 
     def include(self, strategy: Strategy) -> Strategy:
         """Add what `strategy` uses, if it is missing; gives the strategy in the space's own objects."""
         mine = strategy.copy()
         self._named.update(strategy)
         for name in self.names:
-            if (config_here := self.find(name, strategy[name])) is None:
+            config = self.find(name, strategy[name])
+            if config is None:
                 config = without_ones(strategy[name])
-                config_here = self._configs.setdefault(config, config)
-                self._extra[name].append(config_here)
-            mine[name] = config_here
+                config = self._configs.setdefault(config, config)
+                self._extra[name].append(config)
+            mine[name] = config
         return mine
 
 
@@ -172,50 +173,46 @@ class _Choices:
 
     def __init__(
         self,
-        axes: Axes,
         family: Family,
         placements: Placements,
         allows: Allows,
         configs: dict[ParallelConfig, ParallelConfig],
     ) -> None:
-        self.axes = tuple(axis for axis, _ in axes)
-        every = placements.split([most for _, most in axes], allows)
+        most = dict(_axes(family))
+        self.axes = tuple(most)
         self.rows = [
-            (d, p)
-            for d, p in every
-            if not family.conflicts or family.allows(dict(zip(self.axes, d, strict=True)))
+            (degrees, lists)
+            for degrees, lists in placements.split(list(most.values()), allows)
+            if not family.conflicts or family.allows(dict(zip(self.axes, degrees, strict=True)))
         ]
-        different = {id(p): p for _, p in self.rows}.values()
-        self.has_fractions = any(placement.fractions for p in different for placement in p)
-        self._ends = list(accumulate(len(p) for _, p in self.rows))
+        different = {id(lists): lists for _, lists in self.rows}.values()
+        self.has_fractions = any(one.fractions for lists in different for one in lists)
+        self._ends = list(accumulate(len(lists) for _, lists in self.rows))
         self.size = self._ends[-1] if self._ends else 0
         self._placements = placements
         self._legal = {degrees for degrees, _ in self.rows}
-        self._known: dict[ParallelConfig, bool] = {}
         self._configs = configs
-        self._made = dict[int, ParallelConfig]()
+        self.config = cache(self._config)
+        self.has = cache(self._has)
 
-    def config(self, number: int) -> ParallelConfig:
+    def _config(self, number: int) -> ParallelConfig:
         """Configuration `number`."""
-        config = self._made.get(number)
-        if config is None:
-            row = bisect_right(self._ends, number)
-            degrees, placements = self.rows[row]
-            config = self._make(degrees, placements[number - self._ends[row] + len(placements)])
-            self._made[number] = config = self._configs.setdefault(config, config)
-        return config
+        row = bisect_right(self._ends, number)
+        degrees, placements = self.rows[row]
+        config = self._make(degrees, placements[number - self._ends[row] + len(placements)])
+        return self._configs.setdefault(config, config)
 
-    def has(self, config: ParallelConfig) -> bool:
-        """Whether `config`, which has no degree of one, is among the configurations."""
-        if config not in self._known:
-            self._known[config] = self._has(config)
-        return self._known[config]
+    def degrees(self, config: ParallelConfig) -> tuple[int, ...]:
+        """In how many parts every axis is."""
+        split = dict(config.degrees)
+        return tuple(parts(split.get(axis, 1)) for axis in self.axes)
 
     def _has(self, config: ParallelConfig) -> bool:
+        """Whether `config`, which has no degree of one, is among the configurations."""
         split = dict(config.degrees)
-        if [a for a in self.axes if a in split] != [a for a, _ in config.degrees]:
+        if [a for a in self.axes if a in split] != list(split):
             return False  # an axis that is not split here, or another order
-        degrees = tuple(parts(split.get(a, 1)) for a in self.axes)
+        degrees = self.degrees(config)
         fractions = {d if isinstance(d, tuple) else None for d in split.values()} or {None}
         if degrees not in self._legal or len(fractions) > 1:
             return False
@@ -229,6 +226,11 @@ class _Choices:
         devices = placement.devices
         extents = [d for d in degrees if d > 1]
         return ParallelConfig(split, turn(devices, extents) if placement.is_turned else devices)
+
+
+def _axes(family: Family) -> Axes:
+    """Those along which it can be split."""
+    return tuple((axis, most) for axis, most in family.most.items() if most > 1)
 
 
 def without_ones(config: ParallelConfig) -> ParallelConfig:

@@ -9,6 +9,7 @@ import numpy as np
 
 from taskflow.core.geometry import balanced_bounds
 from taskflow.graph.graph import Operator
+from taskflow.graph.window import Interval
 from taskflow.searching.space import Space
 
 
@@ -25,7 +26,11 @@ class Splits:
     def __init__(self, op: Operator, space: Space) -> None:
         self.operator = op
         axes, rows = space.degrees(op.follows or op.name)
-        self._degrees = {a: rows[:, k] for k, a in enumerate(axes) if a in op.split_axes}
+        self._degrees = {
+            axis: degrees
+            for axis, degrees in zip(axes, rows.T, strict=True)
+            if axis in op.split_axes
+        }
         part = np.ones(len(rows))
         points = np.ones(len(rows))
         for axis, degrees in self._degrees.items():
@@ -34,12 +39,10 @@ class Splits:
             points *= np.minimum(degrees, extent)
         self.is_even = space.is_even(op)
         self.least = float(part.min()) if self.is_even else 0.0
-        self.most = (
-            int(min(points.max(), len(space.machine.devices)))
-            if self.is_even
-            else len(space.machine.devices)
-        )
-        self.reads = [self._least_read(k) for k in range(len(op.inputs))]
+        self.most = len(space.machine.devices)
+        if self.is_even:
+            self.most = int(min(points.max(), self.most))
+        self.reads = list(map(self._least_read, range(len(op.inputs))))
         self.work = min([1.0, *self.reads])
 
     def _least_read(self, term: int) -> float:
@@ -51,18 +54,21 @@ class Splits:
         )
 
     def _window_read(self, name: str, extent: int) -> float:
-        bound = self.operator.bound
-        window = bound.windows[name]
-        points = bound.extents[bound.windows[name].axis]
+        window = self.operator.bound.windows[name]
+        points = self.operator.bound.extents[window.axis]
         if window.is_whole:
             return 1.0
-        lo, hi = window.image((0, points), extent)
-        if not self.is_even or hi <= lo:
+        whole = _size(window.image((0, points), extent))
+        if not self.is_even or whole <= 0:
             return 0.0
         least = 1.0
         for degree in np.unique(self._degrees.get(window.axis, np.ones(1, np.int64))).tolist():
-            for a, b in pairwise(balanced_bounds(points, degree)):
-                if b > a:
-                    first, last = window.image((a, b), extent)
-                    least = min(least, (last - first) / (hi - lo) * points / (b - a))
+            for part in pairwise(balanced_bounds(points, degree)):
+                if _size(part) > 0:
+                    read = _size(window.image(part, extent))
+                    least = min(least, read / whole * points / _size(part))
         return least
+
+
+def _size(interval: Interval) -> int:
+    return interval[1] - interval[0]

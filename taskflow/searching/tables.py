@@ -8,15 +8,16 @@ known as soon as both are decided.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
 
 from taskflow.core.columns import Array, pointers
-from taskflow.graph.graph import Operator
-from taskflow.searching.bound import least_seconds, whole_seconds
+from taskflow.searching.bound import least_seconds, work_seconds
 from taskflow.searching.packed_judge import PackedJudge
+from taskflow.searching.pool import Pool
 from taskflow.searching.space import Space
 from taskflow.searching.splits import Splits
 
@@ -51,69 +52,96 @@ class BoundTables(NamedTuple):
 
 def bound_tables(space: Space, judge: PackedJudge) -> BoundTables:
     """What `boundpass.bound_children` reads."""
-    operators = list(space.graph.operators)
-    pool = judge.pool
-    leaders = {name: number for number, name in enumerate(space.names)}
-    family = np.array([leaders[op.follows or op.name] for op in operators])
-    sizes = [space.size(name) for name in space.names]
-    points = np.full((2, len(operators), max(sizes)), -1, np.int64)
-    for name in space.names:
-        for number, config in enumerate(space.configs(name)):
-            points[:, judge.followers[name], number] = judge.columns(name, config)
-    additions = list(judge.lowering.additions.makers)
-    points[:, additions] = -1  # where these have points depends on who makes what they add
-    of = pool.op_rows.data[points[1]]
-    until = np.append(0.0, np.cumsum(pool.packed.seconds[: pool.packed.filled["rows"][0]]))
-    seconds = until[of["first"] + of["count"]] - until[of["first"]]
-    splits = [Splits(op, space) for op in operators]
-    whole = whole_seconds(judge.lowering, judge.costs)
-    whole *= np.array([split.work for split in splits])[:, None]
-    writers = list(_writers(operators, splits))
+    family = np.array([space.names.index(op.follows or op.name) for op in space.graph.operators])
+    columns = _columns(space, judge)
+    splits = [Splits(op, space) for op in space.graph.operators]
+    work = work_seconds(splits, judge.lowering, judge.costs)
+    writers = list(_writers(splits))
     return BoundTables(
         family,
-        points[1],
-        seconds,
-        least_seconds(splits, whole, space.machine, judge.costs),
-        whole.min(axis=1),
+        columns[1],
+        _seconds(judge.pool, columns[1]),
+        least_seconds(splits, work, space.machine, judge.costs),
+        work.min(axis=1),
         np.array([float(split.most) for split in splits]),
-        pointers([len(of_operator) for of_operator in writers]),
-        np.array([writer for of_operator in writers for writer in of_operator], np.int64),
-        *_fragments(judge, family, sizes, points[0]),
+        pointers(list(map(len, writers))),
+        np.array(list(chain.from_iterable(writers)), np.int64),
+        *_fragments(judge, family, np.array(list(map(space.size, space.names))), columns[0]),
     )
 
 
-def _writers(operators: Sequence[Operator], splits: Sequence[Splits]) -> Iterator[list[int]]:
+def _columns(space: Space, judge: PackedJudge) -> Array:
+    """(2, operators, configurations): the number of the points of each, and its ROWS in the pool; -1: unknown."""
+    most = max(space.size(name) for name in space.names)
+    columns = np.full((2, len(space.graph.operators), most), -1, np.int64)
+    for name in space.names:
+        for number, config in enumerate(space.configs(name)):
+            columns[:, judge.followers[name], number] = judge.columns(name, config)
+    additions = list(judge.lowering.additions.makers)
+    columns[:, additions] = -1  # where these have points depends on who makes what they add
+    return columns
+
+
+def _seconds(pool: Pool, rows: Array) -> Array:
+    """Of all of these ROWS together."""
+    until = np.append(0.0, np.cumsum(pool.packed.seconds[: pool.packed.filled["rows"][0]]))
+    extent = pool.op_rows.data[rows]
+    seconds: Array = until[extent["first"] + extent["count"]] - until[extent["first"]]
+    return seconds
+
+
+def _writers(splits: Sequence[Splits]) -> Iterator[list[int]]:
     """Per operator who makes what every point of it reads."""
     made: dict[str, int] = {}
-    for number, op in enumerate(operators):
+    for number, split in enumerate(splits):
+        op = split.operator
         # Of what it adds to, only the first part waits.
         read = [
-            k for k in range(len(op.inputs)) if splits[number].reads[k] > 0 and k not in op.adds
+            region.name
+            for k, region in enumerate(op.inputs)
+            if split.reads[k] > 0 and k not in op.adds
         ]
-        yield [made[op.inputs[k].name] for k in read if op.inputs[k].name in made]
+        yield [made[name] for name in read if name in made]
         made.update((region.name, number) for region in op.written)
 
 
 def _fragments(
-    judge: PackedJudge, family: Array, sizes: Sequence[int], points: Array
+    judge: PackedJudge, family: Array, sizes: Array, points: Array
 ) -> tuple[Array, Array]:
     """`families` and `fragment` of all regions."""
     families = np.full((len(judge.touching), 2), -1, np.int64)
     fragment = np.full((len(families), max(sizes), max(sizes)), -1, np.int64)
-    every = np.arange(len(judge.machine.devices))
-    for region, ops in enumerate(judge.touching):
-        of = np.unique(family[list(ops)])
-        is_open = region in judge.lowering.fetched or (points[list(ops), 0] < 0).any()
-        if is_open or not 0 < len(of) <= 2:
-            continue
-        families[region] = of[0], of[-1]
-        for chosen in np.ndindex(*(sizes[f] for f in of)):
-            numbers = np.zeros(len(family), np.int64)
-            for f, number in zip(of, chosen, strict=True):
-                numbers[family == f] = points[family == f, number]
-            key = judge.key(region, numbers.tolist(), ())
-            if key not in judge.pool.known:
-                judge.pool.add_fragments(np.array([region]), numbers, [every])
-                judge.pool.settle({key: judge.pool.fragments - 1})
-            fragment[region, chosen[0], chosen[-1]] = judge.pool.known[key]
+    for region, deciding in _decided_by_two(judge, family, points):
+        families[region] = deciding[0], deciding[-1]
+        for chosen in np.ndindex(*sizes[deciding]):
+            fragment[region, chosen[0], chosen[-1]] = _fragment(
+                judge, region, dict(zip(deciding, chosen, strict=True)), family, points
+            )
     return families, fragment
+
+
+def _decided_by_two(
+    judge: PackedJudge, family: Array, points: Array
+) -> Iterator[tuple[int, Array]]:
+    """Regions of which one or two families decide what moves, and these."""
+    for region, ops in enumerate(judge.touching):
+        deciding = np.unique(family[list(ops)])
+        is_open = region in judge.lowering.fetched or (points[list(ops), 0] < 0).any()
+        if not is_open and 0 < len(deciding) <= 2:
+            yield region, deciding
+
+
+def _fragment(
+    judge: PackedJudge, region: int, configs: Mapping[int, int], family: Array, points: Array
+) -> int:
+    """The number of a region's fragment, by the configurations of families; it is made where there is none."""
+    numbers = np.zeros(len(family), np.int64)
+    for one, config in configs.items():
+        numbers[family == one] = points[family == one, config]
+    key = judge.key(region, numbers.tolist(), ())
+    if key not in judge.pool.known:
+        judge.pool.add_fragments(
+            np.array([region]), numbers, [np.arange(len(judge.machine.devices))]
+        )
+        judge.pool.settle({key: judge.pool.fragments - 1})
+    return judge.pool.known[key]

@@ -8,9 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from taskflow import CostModel, Graph, MachineModel, ParallelConfig, Plan, single_device
-from taskflow.searching.moves.chain import change_chain
-from taskflow.searching.moves.kin import change_kin
-from taskflow.searching.moves.operator import change_operator
+from taskflow.searching.moves.drawn import change_chain, change_kin, change_operator
 from taskflow.searching.problem import SearchProblem
 from taskflow.searching.proposal import Proposals, renamed
 from taskflow.searching.space import Space

@@ -13,10 +13,8 @@ from taskflow.core.errors import NoRoomError
 from taskflow.lowering import Lowering
 from taskflow.searching.moves.again import change_again
 from taskflow.searching.moves.buckets import BUCKET_BYTES, change_buckets
-from taskflow.searching.moves.cut import move_cut
-from taskflow.searching.moves.groups import change_groups
-from taskflow.searching.moves.parts import change_parts
 from taskflow.searching.moves.shape import _others, next_shape, plan_of
+from taskflow.searching.moves.stages import change_groups, change_parts, move_cut
 from taskflow.searching.problem import SearchProblem
 from taskflow.searching.shapes import PARTS, SCHEDULES, PlanShape
 from taskflow.strategy.stages import level_cuts

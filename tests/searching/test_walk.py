@@ -13,8 +13,8 @@ import taskflow
 from taskflow import CostModel, Graph, MachineModel, Plan, search, single_device
 from taskflow.searching.fold import fold
 from taskflow.searching.moves import MOVES
+from taskflow.searching.moves.drawn import change_operator
 from taskflow.searching.moves.neighbour import count_neighbours, next_neighbour
-from taskflow.searching.moves.operator import change_operator
 from taskflow.searching.moves.window import next_window
 from taskflow.searching.packed_judge import PackedJudge
 from taskflow.searching.problem import SearchProblem

@@ -15,16 +15,12 @@ from taskflow.schedule.plan import Plan
 from taskflow.searching.moves.again import change_again
 from taskflow.searching.moves.away import change_offload
 from taskflow.searching.moves.buckets import change_buckets
-from taskflow.searching.moves.chain import change_chain
 from taskflow.searching.moves.context import next_context, next_ring
-from taskflow.searching.moves.cut import move_cut
-from taskflow.searching.moves.groups import change_groups
-from taskflow.searching.moves.kin import change_kin
+from taskflow.searching.moves.drawn import change_chain, change_kin, change_operator
 from taskflow.searching.moves.neighbour import next_neighbour
-from taskflow.searching.moves.operator import change_operator
 from taskflow.searching.moves.order import next_order
-from taskflow.searching.moves.parts import change_parts
 from taskflow.searching.moves.shape import next_shape
+from taskflow.searching.moves.stages import change_groups, change_parts, move_cut
 from taskflow.searching.moves.window import next_window
 from taskflow.searching.problem import SearchProblem
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import numpy as np
+from numpy.random import Generator
 
 from taskflow.core.numbers import MIB
 from taskflow.schedule.plan import Plan
@@ -13,18 +13,13 @@ from taskflow.searching.problem import SearchProblem
 BUCKET_BYTES = 25 * MIB  # of DDP, by default
 
 
-def change_buckets(
-    plan: Plan, problem: SearchProblem, generator: np.random.Generator
-) -> Plan | None:
+def change_buckets(plan: Plan, problem: SearchProblem, generator: Generator) -> Plan | None:
     """Buckets of twice the bytes, of half, or none; where there are none, those of DDP."""
     machine = problem.machine
     if problem.space is not None or not (machine.has_library or machine.library):
         return None
     size = plan.bucket_bytes
-    shape = problem.shapes.get(id(plan))
     sizes = [2 * size, size // 2, None] if size else [BUCKET_BYTES]
-    turned = sizes[:: -1 if size and generator.random() < 1 / 2 else 1]
-    others = (
-        problem.shaped(replace(plan, bucket_bytes=other_size), shape) for other_size in turned
-    )
-    return next((other for other in others if problem.is_new(other)), None)
+    if size and generator.random() < 1 / 2:
+        sizes.reverse()
+    return problem.first_new(plan, (replace(plan, bucket_bytes=other) for other in sizes))

@@ -7,7 +7,9 @@ parallelism. Both at once are those of Fang and Zhao, "USP", arXiv 2405.07719.
 
 from __future__ import annotations
 
-import numpy as np
+from collections.abc import Iterator
+
+from numpy.random import Generator
 
 from taskflow.schedule.plan import Plan
 from taskflow.searching.grids import RESTS
@@ -18,23 +20,34 @@ from taskflow.searching.shapes import PlanShape
 
 
 def next_context(
-    plan: Plan, problem: SearchProblem, generator: np.random.Generator, is_ring: bool = False
+    plan: Plan, problem: SearchProblem, generator: Generator, is_ring: bool = False
 ) -> Plan | None:
     """The rule of a plan, or the plainest, with other parts of the sequence that nobody judged, the most first."""
     shape = problem.shapes.get(id(plan), PlanShape())
     left = len(problem.machine.devices) // (samples_of(problem) * shape.groups)
     if problem.space is not None or left < 2:
         return None
-    degrees = [(parts, t) for parts in divisors(left)[is_ring:] for t in divisors(left // parts)]
+    plans = (plan_of(rule, problem) for rule in _rules(shape, left, is_ring))
+    return next(filter(problem.is_new, plans), None)
+
+
+def _rules(shape: PlanShape, devices: int, is_ring: bool) -> Iterator[PlanShape]:
+    """A rule with so many devices for a sample; the most parts of the sequence first, of a ring the fewest."""
+    degrees = [
+        (parts, tensor)
+        for parts in divisors(devices)[is_ring:]
+        for tensor in divisors(devices // parts)
+    ]
     for parts, tensor in degrees if is_ring else degrees[::-1]:
-        context = left // tensor
-        cut = shape._replace(tensor=tensor, context=context, heads=context // parts)
-        cut = cut._replace(rest=RESTS[-1] if tensor > 1 else RESTS[0], is_ring=is_ring)
-        if problem.is_new(changed := plan_of(cut, problem)):
-            return changed
-    return None
+        yield shape._replace(
+            tensor=tensor,
+            context=devices // tensor,
+            heads=devices // tensor // parts,
+            rest=RESTS[-1] if tensor > 1 else RESTS[0],
+            is_ring=is_ring,
+        )
 
 
-def next_ring(plan: Plan, problem: SearchProblem, generator: np.random.Generator) -> Plan | None:
+def next_ring(plan: Plan, problem: SearchProblem, generator: Generator) -> Plan | None:
     """The same with attention that goes around a ring of these parts, the fewest first: each is a round of rows."""
     return next_context(plan, problem, generator, is_ring=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import numpy as np
+from numpy.random import Generator
 
 from taskflow.graph.graph import Graph
 from taskflow.schedule.orders import named
@@ -23,14 +23,12 @@ def orders_of(graph: Graph) -> tuple[str, ...]:
     return tuple(order for order in ORDERS if order and (has_jobs or order not in OF_JOBS))
 
 
-def next_order(plan: Plan, problem: SearchProblem, generator: np.random.Generator) -> Plan | None:
+def next_order(plan: Plan, problem: SearchProblem, generator: Generator) -> Plan | None:
     """The plan in the order that was the fastest so far; the first plan, in the next order; a pipeline, more eager."""
     policy = named(plan.schedule)
-    shape = problem.shapes.get(id(plan))
     if not problem.has_orders or not (isinstance(policy, Policy) or plan.schedule in ORDERS):
         return None
     orders = orders_of(problem.graph) if problem.order is None else (problem.order,)
     if isinstance(policy, Policy):
         orders = tuple(replace(policy, eager=eager).name for eager in EAGER)
-    others = [problem.shaped(replace(plan, schedule=order), shape) for order in orders]
-    return next((other for other in others if problem.is_new(other)), None)
+    return problem.first_new(plan, (replace(plan, schedule=order) for order in orders))

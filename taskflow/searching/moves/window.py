@@ -8,9 +8,9 @@ some devices, the axis of that group over their neighbours.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import cycle, islice
+from itertools import chain, cycle, islice
 
-import numpy as np
+from numpy.random import Generator
 
 from taskflow.schedule.plan import Plan
 from taskflow.searching.grids import Choice
@@ -22,7 +22,7 @@ WIDTHS = 0, 1, 2  # classes behind the first: singles, pairs and triples
 Changes = Mapping[str, ParallelConfig]  # leader -> configuration
 
 
-def next_window(plan: Plan, problem: SearchProblem, generator: np.random.Generator) -> Plan | None:
+def next_window(plan: Plan, problem: SearchProblem, generator: Generator) -> Plan | None:
     """One choice for a window of classes that follow each other, or for all classes that have an axis in the group."""
     variant = problem.variant(plan)
     windows = variant.made(_windows) if problem.space is None else ()
@@ -38,17 +38,22 @@ def _turns(variant: Variant) -> Iterator[Changes]:
 
 def _windows(variant: Variant) -> list[Changes]:
     """Of groups, then of windows of one class, of two and of three."""
-    devices = range(len(variant.machine.devices))
     classes = variant.classes
     if all(len(members) == 1 for members in classes):
         return []
-    choices = [variant.grids.choices(members[0], devices) for members in classes]
-    every = list(dict.fromkeys(choice for of_class in choices for choice in of_class))
-    windows = [_changes(classes, choices, choice, range(len(classes))) for choice in every]
-    for window in _runs(len(classes)):
-        shared = (c for c in every if all(c in choices[k] for k in window))
-        windows += [_changes(classes, choices, choice, window) for choice in shared]
-    return windows
+    choices = [
+        variant.grids.choices(members[0], range(len(variant.machine.devices)))
+        for members in classes
+    ]
+    every = dict.fromkeys(chain.from_iterable(choices))
+    windows = [(range(len(classes)), choice) for choice in every]
+    windows += [
+        (window, choice)
+        for window in _runs(len(classes))
+        for choice in every
+        if all(choice in choices[k] for k in window)
+    ]
+    return [_changes(classes, choices, choice, window) for window, choice in windows]
 
 
 def _runs(count: int) -> Iterator[range]:
