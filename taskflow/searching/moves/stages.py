@@ -17,7 +17,7 @@ from taskflow.searching.problem import SearchProblem, Variant
 from taskflow.strategy.strategy import ParallelConfig, Strategy
 
 
-class Section(NamedTuple):
+class StageSection(NamedTuple):
     """Operators behind each other on the same devices."""
 
     names: list[str]
@@ -30,12 +30,12 @@ class Section(NamedTuple):
         return {name: config(name, self.devices, count, 1, RESTS[0]) for name in self.names}
 
 
-def _sections(plan: Plan, names: list[str]) -> list[Section]:
-    sections: list[Section] = []
+def _sections(plan: Plan, names: list[str]) -> list[StageSection]:
+    sections: list[StageSection] = []
     for name in names:
         devices = sorted(set(plan.strategy[name].devices))
         if not sections or sections[-1].devices != devices:
-            sections.append(Section([], devices))
+            sections.append(StageSection([], devices))
         sections[-1].names.append(name)
     return sections
 
@@ -91,7 +91,7 @@ def change_groups(plan: Plan, problem: SearchProblem, generator: Generator) -> P
     return problem.in_parts(plan, parts)
 
 
-def _regrouped(sections: list[Section], generator: Generator) -> list[Section]:
+def _regrouped(sections: list[StageSection], generator: Generator) -> list[StageSection]:
     """Sections of which a random one, or two, have other groups; empty: it cannot be split so."""
     k = int(generator.random() * len(sections))
     if generator.random() < 1 / 2 and k + 1 < len(sections):
@@ -101,27 +101,27 @@ def _regrouped(sections: list[Section], generator: Generator) -> list[Section]:
     return [*sections[:k], *new, *sections[k + 1 :]] if new else []
 
 
-def _shared_out(one: Section, other: Section, generator: Generator) -> list[Section]:
+def _shared_out(one: StageSection, other: StageSection, generator: Generator) -> list[StageSection]:
     """Two with the devices of both shared out otherwise, or as one."""
     devices = one.devices + other.devices
     size = int(generator.random() * len(devices))
     if not size:
-        return [Section(one.names + other.names, devices)]
-    return [Section(one.names, devices[:size]), Section(other.names, devices[size:])]
+        return [StageSection(one.names + other.names, devices)]
+    return [StageSection(one.names, devices[:size]), StageSection(other.names, devices[size:])]
 
 
-def _split(section: Section, generator: Generator) -> list[Section]:
+def _split(section: StageSection, generator: Generator) -> list[StageSection]:
     """One as two, each with some of its operators and devices; empty: one of them would have none."""
     names, devices = section
     size = int(generator.random() * len(devices))
     cut = int(generator.random() * len(names))
     if not size or not cut:
         return []
-    return [Section(names[:cut], devices[:size]), Section(names[cut:], devices[size:])]
+    return [StageSection(names[:cut], devices[:size]), StageSection(names[cut:], devices[size:])]
 
 
 def _with_samples_split(
-    strategy: Strategy, before: list[Section], after: list[Section], variant: Variant
+    strategy: Strategy, before: list[StageSection], after: list[StageSection], variant: Variant
 ) -> Strategy:
     """Other configurations for the operators of new groups: samples over all of their devices."""
     data = strategy.data
