@@ -106,7 +106,12 @@ class Judge:
 
     def is_known(self, plan: Plan) -> bool:
         """Whether it was judged, or refused."""
-        return self._key(plan) in self._known
+        return self.said(plan) is not None
+
+    def said(self, plan: Plan) -> Outcome | None:
+        """What it was judged to be; None: nobody judged it."""
+        known = self._known.get(self._key(plan))
+        return known and known[1]
 
     def seconds_of_judging(self, plan: Plan | None) -> float:
         """About the least that judging a plan takes, by its points.

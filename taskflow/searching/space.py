@@ -18,7 +18,6 @@ from itertools import accumulate
 from math import prod
 
 import numpy as np
-from numpy.random import Generator
 
 from taskflow.core.columns import Array
 from taskflow.graph.family import Conflict, Family, families
@@ -95,7 +94,7 @@ class Space:
             return choices.config(number)
         return self._extra[name][number - choices.size]
 
-    def draw(self, name: str, generator: Generator) -> ParallelConfig:
+    def draw(self, name: str, generator: np.random.Generator) -> ParallelConfig:
         """A configuration of the operator `name`, all with equal probability."""
         return self.config(name, int(generator.random() * self.size(name)))
 
@@ -117,7 +116,7 @@ class Space:
             groups.setdefault(id(self._choices[name]), []).append(name)
         return [group for group in groups.values() if len(group) > 1]
 
-    def draw_common(self, name: str, generator: Generator) -> ParallelConfig:
+    def draw_common(self, name: str, generator: np.random.Generator) -> ParallelConfig:
         """A configuration that all kin of the operator `name` may have, all with equal probability."""
         choices = self._choices[name]
         return choices.config(int(generator.random() * choices.size))
@@ -136,7 +135,7 @@ class Space:
         uneven = any(not isinstance(d, int) for c in self._extra[leader] for _, d in c.degrees)
         return not (is_named or uneven or op.work or self._choices[leader].has_fractions)
 
-    def draw_strategy(self, generator: Generator) -> Strategy:
+    def draw_strategy(self, generator: np.random.Generator) -> Strategy:
         """A strategy of configurations drawn one by one."""
         return Strategy.of_graph(
             self.graph, {name: self.draw(name, generator) for name in self.names}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from numpy.random import Generator
+import numpy as np
 
 from taskflow.graph.recompute import recompute, recomputed
 from taskflow.schedule.plan import Plan
@@ -13,7 +13,7 @@ from taskflow.searching.fold import block_interiors
 from taskflow.searching.problem import SearchProblem, Variant
 
 
-def change_again(plan: Plan, problem: SearchProblem, generator: Generator) -> Plan | None:
+def change_again(plan: Plan, problem: SearchProblem, generator: np.random.Generator) -> Plan | None:
     """A random run of what can be computed again: all of it that is not, else none of it any more."""
     names = problem.plain.made(recomputable)
     if not names or problem.space is not None:
@@ -23,7 +23,7 @@ def change_again(plan: Plan, problem: SearchProblem, generator: Generator) -> Pl
     return problem.fitted(replace(plan, recomputed=again))
 
 
-def toggled(names: Sequence[str], now: set[str], generator: Generator) -> set[str]:
+def toggled(names: Sequence[str], now: set[str], generator: np.random.Generator) -> set[str]:
     """What is chosen now, with a random run of names: all of it, or if it was chosen none of it."""
     first, last = sorted(int(k) for k in generator.integers(len(names), size=2))
     run = set(names[first : last + 1])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from numpy.random import Generator
+import numpy as np
 
 from taskflow.graph.graph import Graph
 from taskflow.graph.homes import is_home
@@ -14,7 +14,9 @@ from taskflow.searching.moves.again import toggled
 from taskflow.searching.problem import SearchProblem, Variant
 
 
-def change_offload(plan: Plan, problem: SearchProblem, generator: Generator) -> Plan | None:
+def change_offload(
+    plan: Plan, problem: SearchProblem, generator: np.random.Generator
+) -> Plan | None:
     """All of one kind; where some of it is there, a random run of it is too, or is no more.
 
     What goes there is not computed again. Where devices lack memory, it is of a kind that lies in it.

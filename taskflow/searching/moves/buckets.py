@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from numpy.random import Generator
+import numpy as np
 
 from taskflow.core.numbers import MIB
 from taskflow.schedule.plan import Plan
@@ -13,7 +13,9 @@ from taskflow.searching.problem import SearchProblem
 BUCKET_BYTES = 25 * MIB  # of DDP, by default
 
 
-def change_buckets(plan: Plan, problem: SearchProblem, generator: Generator) -> Plan | None:
+def change_buckets(
+    plan: Plan, problem: SearchProblem, generator: np.random.Generator
+) -> Plan | None:
     """Buckets of twice the bytes, of half, or none; where there are none, those of DDP."""
     machine = problem.machine
     if problem.space is not None or not (machine.has_library or machine.library):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from numpy.random import Generator
+import numpy as np
 
 from taskflow.schedule.plan import Plan
 from taskflow.searching.grids import RESTS
@@ -20,7 +20,7 @@ from taskflow.searching.shapes import PlanShape
 
 
 def next_context(
-    plan: Plan, problem: SearchProblem, generator: Generator, is_ring: bool = False
+    plan: Plan, problem: SearchProblem, generator: np.random.Generator, is_ring: bool = False
 ) -> Plan | None:
     """The rule of a plan, or the plainest, with other parts of the sequence that nobody judged, the most first."""
     shape = problem.shapes.get(id(plan), PlanShape())
@@ -48,6 +48,6 @@ def _rules(shape: PlanShape, devices: int, is_ring: bool) -> Iterator[PlanShape]
         )
 
 
-def next_ring(plan: Plan, problem: SearchProblem, generator: Generator) -> Plan | None:
+def next_ring(plan: Plan, problem: SearchProblem, generator: np.random.Generator) -> Plan | None:
     """The same with attention that goes around a ring of these parts, the fewest first: each is a round of rows."""
     return next_context(plan, problem, generator, is_ring=True)

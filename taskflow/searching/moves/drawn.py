@@ -6,13 +6,15 @@ and layers read the results of each other as they lie.
 
 from __future__ import annotations
 
-from numpy.random import Generator
+import numpy as np
 
 from taskflow.schedule.plan import Plan
 from taskflow.searching.problem import SearchProblem
 
 
-def change_operator(plan: Plan, problem: SearchProblem, generator: Generator) -> Plan | None:
+def change_operator(
+    plan: Plan, problem: SearchProblem, generator: np.random.Generator
+) -> Plan | None:
     """Every second time, where it can be, one that an adjacent operator has now; else one of its space, uniformly.
 
     Uniform draws find what is new, copies remove the movement between neighbours.
@@ -27,7 +29,7 @@ def change_operator(plan: Plan, problem: SearchProblem, generator: Generator) ->
     return problem.changed(plan, {name: config})
 
 
-def change_kin(plan: Plan, problem: SearchProblem, generator: Generator) -> Plan | None:
+def change_kin(plan: Plan, problem: SearchProblem, generator: np.random.Generator) -> Plan | None:
     """All kin that have the configuration of a random one of them get a common new one."""
     proposals = problem.variant(plan).proposals
     if not proposals.kin:
@@ -39,7 +41,7 @@ def change_kin(plan: Plan, problem: SearchProblem, generator: Generator) -> Plan
     return problem.changed(plan, {other: new for other in kin if plan.strategy[other] == old})
 
 
-def change_chain(plan: Plan, problem: SearchProblem, generator: Generator) -> Plan | None:
+def change_chain(plan: Plan, problem: SearchProblem, generator: np.random.Generator) -> Plan | None:
     """A new configuration for an operator, brought over to the chain that had what was brought over from it before."""
     proposals = problem.variant(plan).proposals
     names = proposals.space.names

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
-from numpy.random import Generator
 
 from taskflow.schedule.plan import Plan
 from taskflow.searching.problem import SearchProblem, Variant
 from taskflow.strategy.strategy import ParallelConfig
 
 
-def next_neighbour(plan: Plan, problem: SearchProblem, generator: Generator) -> Plan | None:
+def next_neighbour(
+    plan: Plan, problem: SearchProblem, generator: np.random.Generator
+) -> Plan | None:
     """The next change of one operator that the plan does not have."""
     variant = problem.variant(plan)
     neighbours = variant.made(_neighbours)

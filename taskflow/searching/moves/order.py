@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from numpy.random import Generator
+import numpy as np
 
 from taskflow.graph.graph import Graph
 from taskflow.schedule.orders import named
@@ -23,7 +23,7 @@ def orders_of(graph: Graph) -> tuple[str, ...]:
     return tuple(order for order in ORDERS if order and (has_jobs or order not in OF_JOBS))
 
 
-def next_order(plan: Plan, problem: SearchProblem, generator: Generator) -> Plan | None:
+def next_order(plan: Plan, problem: SearchProblem, generator: np.random.Generator) -> Plan | None:
     """The plan in the order that was the fastest so far; the first plan, in the next order; a pipeline, more eager."""
     policy = named(plan.schedule)
     if not problem.has_orders or not (isinstance(policy, Policy) or plan.schedule in ORDERS):

@@ -123,9 +123,8 @@ def _nearest(now: int, degrees: Iterable[int]) -> list[int]:
 
 def _is_slower(other: PlanShape, shape: PlanShape, problem: SearchProblem) -> bool:
     """Whether a pipeline is known to be slower than that of the rule that it was made from."""
-    plans = (problem.plans.get(each) for each in (shape, other))
-    is_known = problem.judge.is_known
-    seconds = [problem.judge.judge(p).with_room for p in plans if p and is_known(p)]
+    plans = [problem.plans.get(each) for each in (shape, other)]
+    seconds = [o.with_room for plan in plans if plan and (o := problem.judge.said(plan))]
     return shape.groups > 1 and seconds[1:] > seconds[:1]
 
 

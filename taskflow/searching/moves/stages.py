@@ -9,7 +9,7 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import NamedTuple
 
-from numpy.random import Generator
+import numpy as np
 
 from taskflow.schedule.plan import Plan
 from taskflow.searching.grids import RESTS
@@ -40,7 +40,7 @@ def _sections(plan: Plan, names: list[str]) -> list[StageSection]:
     return sections
 
 
-def change_parts(plan: Plan, problem: SearchProblem, generator: Generator) -> Plan | None:
+def change_parts(plan: Plan, problem: SearchProblem, generator: np.random.Generator) -> Plan | None:
     """Twice as many micro-batches, or half as many, whatever nobody judged. Steps in a row are micro-batches."""
     if problem.space is not None or problem.repeat > 1:
         return None
@@ -50,7 +50,7 @@ def change_parts(plan: Plan, problem: SearchProblem, generator: Generator) -> Pl
     return None
 
 
-def move_cut(plan: Plan, problem: SearchProblem, generator: Generator) -> Plan | None:
+def move_cut(plan: Plan, problem: SearchProblem, generator: np.random.Generator) -> Plan | None:
     """A random cut, by one, two, four ... operators, between stages of as many devices each."""
     if max(plan.parts, problem.repeat) == 1:
         return None
@@ -77,7 +77,9 @@ def _placed(config: ParallelConfig, devices: list[int]) -> ParallelConfig:
     return ParallelConfig(dict(config.degrees), [other[device] for device in config.devices])
 
 
-def change_groups(plan: Plan, problem: SearchProblem, generator: Generator) -> Plan | None:
+def change_groups(
+    plan: Plan, problem: SearchProblem, generator: np.random.Generator
+) -> Plan | None:
     """Other devices for a random stage, and the one behind it. Within new groups samples are split."""
     if problem.space is not None:
         return None
@@ -91,7 +93,7 @@ def change_groups(plan: Plan, problem: SearchProblem, generator: Generator) -> P
     return problem.in_parts(plan, parts)
 
 
-def _regrouped(sections: list[StageSection], generator: Generator) -> list[StageSection]:
+def _regrouped(sections: list[StageSection], generator: np.random.Generator) -> list[StageSection]:
     """Sections of which a random one, or two, have other groups; empty: it cannot be split so."""
     k = int(generator.random() * len(sections))
     if generator.random() < 1 / 2 and k + 1 < len(sections):
@@ -101,7 +103,9 @@ def _regrouped(sections: list[StageSection], generator: Generator) -> list[Stage
     return [*sections[:k], *new, *sections[k + 1 :]] if new else []
 
 
-def _shared_out(one: StageSection, other: StageSection, generator: Generator) -> list[StageSection]:
+def _shared_out(
+    one: StageSection, other: StageSection, generator: np.random.Generator
+) -> list[StageSection]:
     """Two with the devices of both shared out otherwise, or as one."""
     devices = one.devices + other.devices
     size = int(generator.random() * len(devices))
@@ -110,7 +114,7 @@ def _shared_out(one: StageSection, other: StageSection, generator: Generator) ->
     return [StageSection(one.names, devices[:size]), StageSection(other.names, devices[size:])]
 
 
-def _split(section: StageSection, generator: Generator) -> list[StageSection]:
+def _split(section: StageSection, generator: np.random.Generator) -> list[StageSection]:
     """One as two, each with some of its operators and devices; empty: one of them would have none."""
     names, devices = section
     size = int(generator.random() * len(devices))

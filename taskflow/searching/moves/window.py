@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain, cycle, islice
 
-from numpy.random import Generator
+import numpy as np
 
 from taskflow.schedule.plan import Plan
 from taskflow.searching.grids import Choice
@@ -22,7 +22,7 @@ WIDTHS = 0, 1, 2  # classes behind the first: singles, pairs and triples
 Changes = Mapping[str, ParallelConfig]  # leader -> configuration
 
 
-def next_window(plan: Plan, problem: SearchProblem, generator: Generator) -> Plan | None:
+def next_window(plan: Plan, problem: SearchProblem, generator: np.random.Generator) -> Plan | None:
     """One choice for a window of classes that follow each other, or for all classes that have an axis in the group."""
     variant = problem.variant(plan)
     windows = variant.made(_windows) if problem.space is None else ()
