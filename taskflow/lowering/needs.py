@@ -200,9 +200,8 @@ def make_instances(s: State, life: RegionLife, points: Points, needs: Any) -> No
                 put(box[n], points.box[p])
                 n += 1
     last = -1
-    beside = (
-        -1
-    )  # the first instance of the device that is as large as the last box, among those that are new
+    # The first instance of the device that is as large as the last box, among those that are new.
+    beside = -1
     for k in sorted_boxes(device, box, s.devices):
         if last < 0 or device[last] != device[k] or volume(box[last]) != volume(box[k]):
             beside = -1

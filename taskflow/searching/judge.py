@@ -110,8 +110,8 @@ class Judge:
 
     def said(self, plan: Plan) -> Outcome | None:
         """What it was judged to be; None: nobody judged it."""
-        known = self._known.get(self._key(plan))
-        return known and known[1]
+        judged = self._known.get(self._key(plan))
+        return judged and judged[1]
 
     def seconds_of_judging(self, plan: Plan | None) -> float:
         """About the least that judging a plan takes, by its points.

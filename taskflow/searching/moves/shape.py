@@ -37,10 +37,8 @@ from taskflow.strategy.rules import even_work
 from taskflow.strategy.stages import level_cuts
 from taskflow.strategy.strategy import Strategy
 
-DEGREES = (
-    "tensor",
-    "groups",
-)  # of which a pipeline has the more, or the fewer, the faster it is, up to some
+# Along these the seconds of pipelines fall and then rise: behind a slower one there is no faster one.
+DEGREES = "tensor", "groups"
 
 
 def next_shape(plan: Plan, problem: SearchProblem, generator: np.random.Generator) -> Plan | None:
